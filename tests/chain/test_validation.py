@@ -207,6 +207,11 @@ def _too_few_posts_for_the_phase() -> tuple[Scene, Block, str]:
     return scene, scene.remake(transactions=scene.posts[:3]), "contribution quorum: 3 posts found, at least 4"
 
 
+def _too_few_posts_where_a_phase_may_close_empty() -> tuple[Scene, Block, str]:
+    scene = Scene(contributors_per_round=3)
+    return scene, scene.remake(transactions=scene.posts[:1]), "contribution quorum: 1 posts found, at least 2"
+
+
 def _transaction_order() -> tuple[Scene, Block, str]:
     scene = Scene()
     one, two, *rest = scene.posts
@@ -493,6 +498,7 @@ BLOCK_CASES: list[Case] = [
     _too_few_posts,
     _too_few_posts_for_the_document,
     _too_few_posts_for_the_phase,
+    _too_few_posts_where_a_phase_may_close_empty,
     _transaction_order,
     _transaction_twice,
     _second_post_of_a_member,

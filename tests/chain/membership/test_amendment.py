@@ -10,9 +10,11 @@ from fedchain.chain.genesis import Admission
 from fedchain.chain.membership.amendment import Amendment, amendment_of
 from fedchain.chain.membership.change import Change, propose_amendment
 from fedchain.chain.membership.rules import validate_approvals, validate_change
+from fedchain.chain.state import may_close_empty
 from fedchain.chain.transition import judge_block
+from fedchain.chain.validation import validate_post
 from fedchain.crypto.keys import is_valid_signature
-from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.builders import ChainBuilder, keys, payload, post
 from tests.support.chain.changes import UNTIL, approved, joining, living
 from tests.support.chain.states import read_anew
 
@@ -40,7 +42,9 @@ def test_values_hold_from_the_second_round_on_and_the_document_stays() -> None:
     play(chain, changes=[amend(chain, phase_timeout_ms=7_000, contributors_per_round=4)])
     assert chain.state.rules.phase_timeout_ms == chain.genesis.phase_timeout_ms
     assert len(chain.state.roster.contributors) == 5
+    assert not may_close_empty(chain.genesis, chain.state)
     play(chain)
+    assert may_close_empty(chain.genesis, chain.state), "few are drawn"
     assert (chain.state.rules.phase_timeout_ms, chain.state.rules.contributors_per_round) == (7_000, 4)
     assert len(chain.state.roster.contributors) == 4
     assert chain.state.rules.chain_id == chain.genesis.chain_id
@@ -86,6 +90,7 @@ def test_the_rules_make_sense_in_every_round() -> None:
         ({"rounds": 2}, "rounds is 2, an amendment begins with round 3"),
         ({"contributors_per_round": 3}, "contribution_quorum is 4, it must be between 0 and 3"),
         ({"version": 3}, "version is 3, after 3 comes a later one"),
+        ({"version": 0}, "version is 0, after 3 comes a later one"),
     ):
         with pytest.raises(InvalidChange, match=message):
             judge(chain, amend(chain, **values))
@@ -93,6 +98,22 @@ def test_the_rules_make_sense_in_every_round() -> None:
     with pytest.raises(InvalidChange, match="contribution_quorum is 4"):
         judge(chain, amend(chain, 5, contributors_per_round=3))
     judge(chain, amend(chain, 6, contributors_per_round=3))
+
+
+def test_a_version_comes_after_those_that_are_on_their_way() -> None:
+    chain = living()
+    play(chain, changes=[amend(chain, 9, version=5)])
+    with pytest.raises(InvalidChange, match="version is 4, after 5 comes a later one"):
+        judge(chain, amend(chain, version=4))
+    judge(chain, amend(chain, 10, version=6))
+
+
+def test_who_posts_to_a_round_that_an_amendment_may_have_added_is_not_to_blame() -> None:
+    chain = living(rounds=2)
+    play(chain)
+    early = post(keys(1)[0], chain.genesis, 3, payload(1))
+    with pytest.raises(OutOfWindow, match="round: 3 found, the last is 2"):
+        validate_post(chain.genesis, chain.state, early, is_valid_signature)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,11 @@ from fedchain.chain.membership.change import (
     changes_root,
     propose_removal,
     sign_change,
+    sign_rekey,
 )
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.membership.rules import approvals_required, validate_approvals, validate_change, validate_room
-from fedchain.chain.state import decode_state
+from fedchain.chain.state import PUNCTUAL, decode_state
 from fedchain.chain.transition import judge_block
 from fedchain.crypto.keys import PrivateKey, is_valid_signature
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_vote, genesis, keys
@@ -58,6 +59,7 @@ def test_a_change_survives_being_encoded_and_its_identity_is_not_its_approvals()
         (1, bytes(31), "change member: 31 bytes found, 32 expected"),
         (2, bytes(32), "change key: 32 bytes found, 0 expected"),
         (3, "x" * (TEXT_SIZE_MAX + 1), "change text: 201 bytes found, at most 200 are allowed"),
+        (3, "é" * 101, "change text: 202 bytes found, at most 200 are allowed"),
         (7, b"", "change signature: 0 bytes found, 64 expected"),
         (8, bytes(64), "change proof: 64 bytes found, 0 expected"),
         (9, [[bytes(32)]], "approval: 1 fields found, 2 fields expected"),
@@ -87,6 +89,13 @@ def test_a_quorum_s_approval_lets_a_key_join() -> None:
     assert required == chain.genesis.fault_model.quorum(5) == 4
     with pytest.raises(InvalidChange, match="approvals: 3 found, 4 required"):
         judge(chain, joining(chain, 5, required - 1))
+
+
+def test_a_quorum_is_one_of_those_that_were_not_convicted() -> None:
+    chain = living(7)
+    assert approvals_required(chain.genesis, chain.state, ChangeKind.JOIN) == 5
+    chain.extend(evidence=[double_vote(keys(1)[0], chain.genesis, 1, attempt=3)])
+    assert approvals_required(chain.genesis, chain.state, ChangeKind.JOIN) == chain.genesis.fault_model.quorum(6) == 4
 
 
 def test_sponsors_are_as_many_as_the_founding_document_says() -> None:
@@ -161,6 +170,18 @@ def test_a_member_does_not_approve_of_its_own_removal_and_the_others_can_remove_
     judge(chain, approved(chain, removal))
 
 
+@pytest.mark.parametrize("kind", [ChangeKind.LEAVE, ChangeKind.AWAY, ChangeKind.BACK])
+def test_nobody_goes_or_comes_back_without_its_own_signature(kind: ChangeKind) -> None:
+    chain = living(6)
+    chain.extend(changes=[own(chain, 1, ChangeKind.AWAY)])
+    play(chain, 1)
+    change = own(chain, 1 if kind is ChangeKind.BACK else 2, kind)
+    judge(chain, change)
+    assert Change.from_record(change.to_record()) == change
+    with pytest.raises(InvalidSignature, match="signature: "):
+        judge(chain, replace(change, signature=keys(1)[0].sign(change.signing_message(chain.genesis.chain_id))))
+
+
 def test_a_change_is_counted_once_and_not_after_its_last_height() -> None:
     chain = living()
     change = joining(chain, 5, until=2)
@@ -233,6 +254,28 @@ def test_two_blocks_of_one_round_share_the_room() -> None:
     validate_room(chain.genesis, chain.state, [own(chain, 2), own(chain, 3)])
 
 
+def test_two_blocks_of_one_round_share_the_room_of_those_that_come() -> None:
+    chain = living(6, phases=genesis(4).phases * 2)
+    chain.extend(changes=[own(chain, 1, ChangeKind.AWAY)])
+    play(chain, 3)
+    chain.extend(changes=[own(chain, 1, ChangeKind.BACK)])
+    with pytest.raises(InvalidChange, match="churn: 1 members come and 0 go, at most 0 and"):
+        validate_room(chain.genesis, chain.state, [joining(chain, 6)])
+    chain.extend()
+    validate_room(chain.genesis, chain.state, [joining(chain, 6)])
+
+
+def test_one_that_is_back_takes_the_room_of_a_newcomer() -> None:
+    chain = living(6)
+    chain.extend(changes=[own(chain, 1, ChangeKind.AWAY)])
+    play(chain, 1)
+    back = own(chain, 1, ChangeKind.BACK)
+    validate_room(chain.genesis, chain.state, [back])
+    validate_room(chain.genesis, chain.state, [own(chain, 1), own(chain, 2)])  # one of the two does not count
+    with pytest.raises(InvalidChange, match="churn: 2 members come and 0 go, at most 1 and"):
+        validate_room(chain.genesis, chain.state, [back, joining(chain, 6)])
+
+
 def test_four_members_stay() -> None:
     chain = living(5)
     chain.extend(changes=[own(chain, 1)])
@@ -259,6 +302,25 @@ def test_a_block_with_a_change_that_does_not_hold_is_refused(broken: str) -> Non
         judge_block(chain.genesis, before, chain.remake(block, **changes[broken]), None, is_valid_signature)
 
 
+@pytest.mark.parametrize("who", ["coming", "left", "away", "a former key"])
+def test_who_does_not_count_mines_no_block(who: str) -> None:
+    chain = living()
+    changes = {
+        "coming": joining(chain, 5),
+        "left": own(chain, 1),
+        "away": own(chain, 1, ChangeKind.AWAY),
+        "a former key": sign_rekey(keys(2)[1], keys(8)[7], chain.genesis.chain_id, sequence=0, until=UNTIL),
+    }
+    chain.extend(changes=[changes[who]])
+    if who in ("left", "away"):
+        play(chain, 1)
+    before, miner = chain.state, keys(6)[5 if who == "coming" else 1]
+    assert miner.public_key in before.roster.seats
+    block = chain.extend(miner=miner)
+    with pytest.raises(InvalidSignature, match=r"miner: .* is no active member"):
+        judge_block(chain.genesis, before, block, block.header.knowledge_root, is_valid_signature)
+
+
 # --- what follows
 
 
@@ -275,6 +337,7 @@ def test_a_newcomer_counts_from_the_second_round_on() -> None:
         play(chain, 1)
     assert (before, after) == ([3], [4, 5])
     assert newcomer in chain.state.roster.electors
+    assert chain.state.punctuality == bytes([PUNCTUAL]) * 6, "all begin as if they had been on time"
     assert len(chain.state.roster.electors) == chain.state.roster.clients == 6
 
 
@@ -322,6 +385,28 @@ def test_who_is_silent_for_too_long_is_away_until_it_is_back() -> None:
     play(chain, 2)
     assert standing(chain, 2) == "active"
     assert chain.state.records[2].idle <= 1
+
+
+def test_where_few_may_go_away_the_longest_silent_ones_go() -> None:
+    chain = living(6, away_after=1, phases=tuple(replace(UPDATE, name=name) for name in "abc"))
+    play(chain, 1)
+    for silent in ([4], [4], *[[2, 4]] * 3):
+        others = [member for seat, member in enumerate(chain.genesis.members) if seat not in silent]
+        certificate = chain.certificate(chain.tip, sorted(set(others) - {chain.genesis.members[4]})[:4])
+        chain.extend(posts=chain.posts(members=others), certificate=certificate)
+    assert chain.state.records[2].idle == 3, "it was silent for as long as it takes"
+    assert (standing(chain, 2), standing(chain, 4)) == ("active", "away"), "there was room for one"
+
+
+def test_a_silent_member_that_leaves_is_gone_for_good() -> None:
+    chain = living(6, away_after=2)
+    silent_for(chain, 1, 1)
+    others = [member for member in chain.genesis.members if member != chain.genesis.members[1]]
+    certificate, posts = chain.certificate(chain.tip, sorted(others)), chain.posts(members=others)
+    chain.extend(posts=posts, certificate=certificate, changes=[own(chain, 1)])
+    assert chain.state.records[1].idle == 2
+    silent_for(chain, 1, 1)
+    assert standing(chain, 1) == "left"
 
 
 @pytest.mark.parametrize("newcomer", [True, False])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedchain.chain.exceptions import InvalidBlock, InvalidChange, InvalidSignature, OutOfWindow
+from fedchain.chain.exceptions import AlreadyKnown, InvalidBlock, InvalidChange, InvalidSignature, OutOfWindow
 from fedchain.chain.membership.change import (
     Change,
     ChangeKind,
@@ -192,6 +192,16 @@ def test_crimes_of_a_former_key_and_of_the_next_one_are_one_member_s() -> None:
     block = chain.extend(evidence=sorted(crimes, key=lambda crime: crime.hash))
     with pytest.raises(InvalidBlock, match="2 crimes of 1 members found"):
         judge_block(chain.genesis, before, block, block.header.knowledge_root, is_valid_signature)
+
+
+def test_a_convicted_member_is_not_convicted_again_by_its_former_key() -> None:
+    chain = living()
+    former = double_vote(keys(2)[1], chain.genesis, 1, attempt=3)
+    play(chain, changes=[rekey(chain)])
+    validate_evidence(chain.genesis, chain.state, former, is_valid_signature)
+    chain.extend(evidence=[double_vote(NEXT, chain.genesis, 2, attempt=3)])
+    with pytest.raises(AlreadyKnown, match="was convicted before"):
+        validate_evidence(chain.genesis, chain.state, former, is_valid_signature)
 
 
 @pytest.mark.parametrize(("before", "make"), [([], rekey), ([], recover), ([rekey], recover)])

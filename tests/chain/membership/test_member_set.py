@@ -12,7 +12,7 @@ from fedchain.chain.state import genesis_state
 from fedchain.chain.transition import judge_block, naming_members
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
-from tests.support.chain.changes import joining, living, own
+from tests.support.chain.changes import joining, living, own, silent_for
 
 KEYS = tuple(key.public_key for key in keys(5))
 PLACES = tuple(range(5))
@@ -53,6 +53,25 @@ def test_a_draft_names_the_same_members_whoever_mines_it_and_others_for_other_co
     assert naming_members(chain.genesis, state, other).members_root != block.header.members_root
 
 
+@pytest.mark.parametrize("sign_of_life", ["a vote", "a post"])
+def test_a_draft_names_those_that_its_own_posts_and_votes_send_away(sign_of_life: str) -> None:
+    """Two peers may hold votes of different members for one head, and posts of different ones."""
+    chain = living(5, away_after=2)
+    silent = keys(3)[2].public_key
+    others = [member for member in chain.genesis.members if member != silent]
+    silent_for(chain, 2, 1)
+    state, roots = chain.state, set[bytes]()
+    for signs in ([], [silent]):
+        voters = [*others[:3], *signs] if signs and sign_of_life == "a vote" else others
+        posts = chain.posts(state.block_hash, members=[*others, *signs] if sign_of_life == "a post" else others)
+        certificate = chain.certificate(state.block_hash, sorted(voters))
+        block = chain.extend(state.block_hash, posts=posts, certificate=certificate)
+        found = naming_members(chain.genesis, state, block).members_root
+        assert found == apply_block(chain.genesis, state, block).member_set.root
+        roots.add(found)
+    assert len(roots) == 2
+
+
 def test_headers_before_version_3_name_nobody() -> None:
     chain = ChainBuilder(genesis())
     block = chain.extend()
@@ -80,6 +99,7 @@ def test_a_set_names_how_many_of_it_are_drawn_if_that_was_amended() -> None:
         ([], "0 keys"),
         ([[0, KEYS[0]], [1, KEYS[0]]], "2 keys of 1"),
         ([[1, KEYS[0]], [0, KEYS[1]]], "2 keys of 2 members found at"),
+        ([[1, KEYS[0]], [1, KEYS[1]]], "2 keys of 2 members found at"),
         ([[0, KEYS[0]], [1, 7]], "field 1 is int"),
         ([KEYS[0]], "bytes found"),
         ([[0, b"x"]], "1 bytes found"),

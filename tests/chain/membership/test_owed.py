@@ -142,6 +142,22 @@ def test_owed_posts_of_each_phase_are_kept_apart_and_counted_in_the_same_phase()
     assert chain.state.owed == ()
 
 
+def test_a_post_to_another_phase_or_round_pays_no_debt() -> None:
+    refine = PhaseRule("refine", Contributor.PARTICIPANT)
+    chain = late_chain(phases=(UPDATE, refine))
+    (late,) = skip(chain, 3)
+    chain.extend()
+    assert [(item.round, item.phase) for item in chain.state.owed] == [(2, 0)], "it posted to the second phase alone"
+    (first,) = chain.state.owed
+    assert chain.state.knowledge_roots == {chain.state.knowledge_root, first.knowledge_root}
+    assert chain.state.owed_to(late.key) == first
+    assert chain.state.owed_to((2, 1, late.sender)) is None
+    block = extend_with(chain, [late], 3)
+    assert chain.state.posts == len(block.transactions) == 5
+    assert [(item.round, item.phase) for item in chain.state.owed] == [(3, 0)], "its late post is none for this round"
+    assert chain.state.countable == 5, "the open phase is another one"
+
+
 # --- blocks
 
 

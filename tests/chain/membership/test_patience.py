@@ -210,6 +210,24 @@ def test_a_quorum_says_who_was_in_time_and_no_miner() -> None:
     assert chain.state.punctuality[LATE] == 1
 
 
+def test_who_was_on_time_once_is_waited_for_although_it_owes() -> None:
+    chain = living(5)
+    records = [*chain.state.records]
+    records[LATE] = replace(records[LATE], owed_ms=1)
+    for mark in range(3):
+        state = replace(chain.state, records=tuple(records), punctuality=bytes([2, 2, 2, 2, mark]))
+        assert (chain.genesis.members[LATE] in patience_of(state)) is (mark > 0)
+
+
+def test_who_was_not_drawn_is_as_punctual_as_before() -> None:
+    chain = living(5, contributors_per_round=3)
+    chain.extend()
+    drawn = [record.due is not Due.NOT for record in chain.state.records]
+    assert drawn.count(True) == 3
+    chain.extend(certificate=_seen(chain, Turnout(1_000, 0, b"", b"")))
+    assert [mark == 0 for mark in chain.state.punctuality] == drawn
+
+
 def test_a_liar_makes_nobody_late_and_charges_nobody() -> None:
     chain = living(5)
     chain.extend()

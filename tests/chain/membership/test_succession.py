@@ -237,6 +237,9 @@ def test_what_cannot_be_handed_over_is_refused() -> None:
     with pytest.raises(InvalidChange, match=r"aggregator: .* is gone, goes or was convicted"):
         validate_change(chain.genesis, chain.state, handing(chain, 1), is_valid_signature)
     validate_change(chain.genesis, chain.state, handing(chain, 0), is_valid_signature)
+    chain.extend(evidence=[double_vote(keys(3)[2], chain.genesis, 1, attempt=3)])
+    with pytest.raises(InvalidChange, match=r"aggregator: .* is gone, goes or was convicted"):
+        validate_change(chain.genesis, chain.state, handing(chain, 2), is_valid_signature)
 
 
 def test_a_place_that_went_before_the_role_came_to_it_is_passed_over_for_good() -> None:
