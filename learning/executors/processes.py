@@ -140,6 +140,9 @@ class ProcessExecutor(CallingExecutor):
             try:
                 process.start()
                 self._processes.append(process)
+            except OSError as error:
+                reason = error.strerror or error
+                raise WorkerDiedError(f"training process {process.name} cannot be started: {reason}") from None
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._heard.register(replies, selectors.EVENT_READ, worker)

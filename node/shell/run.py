@@ -58,7 +58,7 @@ from fedchain.node.shell.failures import LoggedFailures
 from fedchain.node.shell.service import Contact, NodeStopped, Service
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
-from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
 from fedchain.wording import first_error
 
 log = logging.getLogger("fedchain.node")
@@ -283,7 +283,7 @@ async def _serve(
         if mendable is None or others is not None:
             raise
         error = first_error(mendable)
-        if isinstance(error, NotFree):
+        if isinstance(error, NotFree | WorkerStopped):
             raise NodeFailed(str(error)) from None
         if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):
             raise NodeConfigError(str(error)) from None

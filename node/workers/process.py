@@ -183,7 +183,7 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
         dealt, members = orders.get()
         trainer = Trainer(genesis, Path(folder), int(member), Local(*local), secrets, dict(dealt), members)
     except OSError as error:
-        write_frame(answers, ["failed", _words_of(error, folder)])
+        write_frame(answers, ["full" if error.errno in FULL else "failed", _words_of(error, folder)])
         return
     except (LearningError, ChainError, NodeConfigError, PipeBroken) as error:
         write_frame(answers, ["failed", str(error)])
@@ -202,7 +202,7 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
             answer = ["failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # the client's state is unknown now: the next process reads the stored one
             if isinstance(error, OSError) and error.errno in FULL:
-                write_frame(answers, ["failed", _words_of(error, folder)])
+                write_frame(answers, ["full", _words_of(error, folder)])
                 return
             write_frame(answers, ["failed", one_line(error)])
             raise

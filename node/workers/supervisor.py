@@ -55,7 +55,11 @@ SAID_WAIT_S = 1.0
 
 
 class WorkerFailed(Exception):
-    """The worker could not fulfil a request, for a reason that trying again would not change."""
+    """The worker could not fulfil a request; trying again at once would not change that."""
+
+
+class WorkerStopped(WorkerFailed):
+    """The worker could not go on: its processes died, or the disk is full, which may pass."""
 
 
 @dataclass(slots=True)
@@ -158,7 +162,7 @@ class TrainingWorker:
                     log.warning("the training process ended and is started again: %s", error)
                     await self.close()
                     await anyio.sleep(RESTART_PAUSE_S)
-        raise WorkerFailed(f"the training process died {TRIES_MAX} times; its own words are in the log")
+        raise WorkerStopped(f"the training process died {TRIES_MAX} times; its own words are in the log")
 
 
 class MiningWorker:
@@ -347,4 +351,6 @@ def _order(question: Question, *, is_ahead: bool = False) -> list[Any]:
 def _result(answer: list[Any]) -> list[Any]:
     if answer[0] == "failed":
         raise WorkerFailed(answer[1])
+    if answer[0] == "full":
+        raise WorkerStopped(answer[1])
     return answer

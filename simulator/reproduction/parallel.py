@@ -56,7 +56,8 @@ def run_all(
 
     Raises:
         LearningError: the data of the first scenario cannot be used, or training diverged.
-        WorkerDiedError: the workers of a run were lost again and again, or all of them.
+        WorkerDiedError: the workers of a run, or the processes that it trained with, were lost again and again, and all
+            others are finished; or no worker is left.
     """
     if not scenarios:
         return
@@ -94,9 +95,10 @@ class _Runs:
         self._idle = deque(range(workers.count))
         self._running: dict[int, int] = {}  # place by worker
         self._losses: Counter[int] = Counter()  # by place
+        self._given_up: dict[int, str] = {}  # by place, the reason
 
     def carry_out(self) -> None:
-        """Do them all."""
+        """Do them all; a run that is given up keeps no other one from its end."""
         while self._waiting or self._running:
             while self._waiting and self._idle:
                 worker, place = self._idle.popleft(), self._waiting.popleft()
@@ -110,30 +112,45 @@ class _Runs:
                     (worker,) = (worker for worker, its in self._running.items() if its == place)
                     del self._running[worker]
                     self._idle.append(worker)
+                    if isinstance(result, WorkerDiedError):
+                        self._lose(place, str(result))
+                        continue
                     if isinstance(result, Exception):
                         raise result
                     self._shown.finish(place, self._on_result(place, result))
                 case Gone() as gone:
-                    self._begin_again(gone)
+                    self._replace(gone)
+        if self._given_up:
+            raise WorkerDiedError(self._what_is_missing())
 
-    def _begin_again(self, gone: Gone) -> None:
-        """Have a run whose worker is gone go on with another one, from its record if it has one. A worker may be lost
-        while it has none."""
+    def _replace(self, gone: Gone) -> None:
+        """Replace a worker that is gone, which may have had no run."""
         place = self._running.pop(gone.worker, None)
         if place is None:
             self._idle.remove(gone.worker)
         if self._workers.replace(gone.worker):
             self._idle.append(gone.worker)
-        if place is None:
-            return
+        if place is not None:
+            self._lose(place, gone.reason)
+
+    def _lose(self, place: int, reason: str) -> None:
+        """Have a run that lost its worker go on with another one, from its record if it has one, or give it up."""
         self._losses[place] += 1
-        if self._losses[place] > LOSSES_MAX or not (self._idle or self._running):
-            raise WorkerDiedError(
-                "a simulation's process was killed, perhaps for want of memory; what is finished is kept, and the same "
-                f"command goes on from there; fewer --jobs need less memory ({gone.reason})"
-            )
-        self._waiting.appendleft(place)
-        self._shown.lose(place, gone.reason)
+        is_given_up = self._losses[place] > LOSSES_MAX
+        if is_given_up or not (self._idle or self._running):
+            self._given_up[place] = reason
+        if not (self._idle or self._running):
+            raise WorkerDiedError(self._what_is_missing())
+        if not is_given_up:
+            self._waiting.appendleft(place)
+        self._shown.lose(place, reason, is_given_up=is_given_up)
+
+    def _what_is_missing(self) -> str:
+        said = (f"{self._shown.name_of(place)} ({reason})" for place, reason in sorted(self._given_up.items()))
+        return (
+            "a simulation's processes were killed, perhaps for want of memory; what is finished is kept, and the same "
+            f"command goes on from there; fewer --jobs need less memory; not finished: {'; '.join(said)}"
+        )
 
 
 class RunsProgress:
@@ -149,9 +166,12 @@ class RunsProgress:
 
     def begin(self, place: int) -> None:
         """A run begins, or begins again."""
-        scenario = self._scenarios[place]
-        label = f"  {scenario.method}, seed {scenario.seed}"
-        self._tasks[place] = self._progress.add_task(label, total=scenario.rounds, completed=self._closed[place])
+        label, total = f"  {self.name_of(place)}", self._scenarios[place].rounds
+        self._tasks[place] = self._progress.add_task(label, total=total, completed=self._closed[place])
+
+    def name_of(self, place: int) -> str:
+        """A run's method and seed."""
+        return f"{self._scenarios[place].method}, seed {self._scenarios[place].seed}"
 
     def update(self, place: int, number: int) -> None:
         """A run has closed a round."""
@@ -171,11 +191,11 @@ class RunsProgress:
         self._lines = self._lines_now()
         self._say(f"{self._runs}/{len(self._scenarios)}", line)
 
-    def lose(self, place: int, reason: str) -> None:
+    def lose(self, place: int, reason: str, *, is_given_up: bool = False) -> None:
         """A run's worker is lost."""
         self._progress.remove_task(self._tasks.pop(place))
-        scenario = self._scenarios[place]
-        said = f"{scenario.method}, seed {scenario.seed}, goes on with another worker; its own was lost: {reason}"
+        what = "is given up, and the others go on" if is_given_up else "goes on with another worker"
+        said = f"{self.name_of(place)}, {what}; its own was lost: {reason}"
         self._progress.console.print(said, markup=False, soft_wrap=True)
 
     def _show(self) -> None:

@@ -15,6 +15,7 @@ from fedchain.files.spool import write_whole
 from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run, key_of
@@ -57,6 +58,7 @@ def reproduce(
     Raises:
         DatasetError: the data sets of all runs are missing.
         OwnCodeFailed: a method of the user's own fails; the others' table is written, and no result of it is kept.
+        WorkerDiedError: a run's processes were killed again and again; the others' table is written.
     """
     runs = list(experiment.runs(overrides, only))
     if not runs:
@@ -81,8 +83,11 @@ def reproduce(
     failed: dict[str, str] = {}
     keep = partial(_keep, experiment, usable, results, failed)
     carry_out = partial(run_or_diverge, experiment.measure, results=results)
+    lost: WorkerDiedError | None = None
     try:
         run_all([run.scenario for run in usable], jobs, keep, console, carry_out, executor)
+    except WorkerDiedError as error:
+        lost = error
     except KeyboardInterrupt:
         console.print(f"what was computed is in {folder}; the same command goes on from there", soft_wrap=True)
         raise
@@ -96,6 +101,8 @@ def reproduce(
     draw(experiment, entries, results, overrides, folder)
     console.print(text, markup=False, soft_wrap=True)
     console.print(f"written to {folder}", soft_wrap=True)
+    if lost is not None:
+        raise lost
     if failed:
         raise OwnCodeFailed("not in the table: " + "; ".join(f"{name}, {reason}" for name, reason in failed.items()))
     return entries

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from fedchain.cli.common.command import clear_errors
 from fedchain.cli.main import app
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.shell.service import NodeStopped
@@ -77,6 +78,12 @@ def test_systemd_starts_again_what_a_start_may_mend_and_no_key_that_speaks_elsew
     with pytest.raises(typer.Exit) as ended, clear_errors():
         raise kind("this key is in use elsewhere")
     assert ended.value.exit_code == code
+
+
+def test_killed_training_processes_are_no_wrong_input() -> None:
+    with pytest.raises(typer.Exit) as ended, clear_errors():
+        raise WorkerDiedError("training process train-0 ended with exit code -9")
+    assert ended.value.exit_code == 1
 
 
 def test_whoever_reads_json_alone_reads_why_a_fault_of_the_program_ends_a_node(

@@ -165,6 +165,15 @@ def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
         executor.compute(ask(1)).result()
 
 
+def test_a_process_that_the_machine_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with pytest.raises(WorkerDiedError, match=r"^training process train-0 cannot be started: Resource temporarily"):
+        ProcessExecutor(LearnerPlan(config=CONFIG), 1)
+
+
 def test_a_process_that_is_killed_in_the_middle_of_its_reply_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Contribution(b"x" * 2**19, 0, None, None)
     monkeypatch.setattr(Learner, "contribute", lambda *args, **options: large)

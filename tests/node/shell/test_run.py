@@ -15,7 +15,7 @@ from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.shell.run import _inform, run_node
 from fedchain.node.shell.service import NodeStopped, Service
-from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed
+from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE, done, run, start
 from tests.support.node.own_recipe import here as here
@@ -155,3 +155,18 @@ def test_a_node_that_ends_for_two_reasons_at_once_says_one_in_a_line(
     monkeypatch.setattr(TrainingWorker, "prepare", prepare)
     monkeypatch.setattr(Service, "run", stop)
     assert start(key="only.pem") in ("no room", "the key is elsewhere")
+
+
+@pytest.mark.parametrize(("kind", "code"), [(WorkerFailed, 2), (WorkerStopped, 1)])
+def test_a_node_whose_trainer_a_later_start_may_begin_is_started_again(
+    kind: type[WorkerFailed], code: int, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = PrivateKey.generate()
+    key.save(here / "only.pem")
+    done("genesis", "new", "genesis", "--member", address(key.public_key))
+
+    async def prepare(_: TrainingWorker) -> None:
+        raise kind("it died")
+
+    monkeypatch.setattr(TrainingWorker, "prepare", prepare)
+    assert start(key="only.pem", code=code) == "it died"

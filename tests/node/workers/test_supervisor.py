@@ -48,6 +48,7 @@ from fedchain.node.workers.supervisor import (
     TrainingWorker,
     VerifyingWorker,
     WorkerFailed,
+    WorkerStopped,
 )
 from fedchain.node.workers.training_file import read_answer, write_answer
 from tests.support.campaigns import some
@@ -300,7 +301,7 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
             await worker.ask(Question(1, "update", 1, b""))
         await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
         lines = [json.loads(line) for line in caplog.text.splitlines()]
-        with pytest.raises(WorkerFailed, match=r"^a file: No space left on device$"):
+        with pytest.raises(WorkerStopped, match=r"^a file: No space left on device$"):
             await worker.ask(Question(1, "update", 3, b""))
     last = [json.loads(line)["message"] for line in caplog.text.splitlines()][len(lines) :]
     assert not [message for message in last if "Traceback" in message], "where a disk is full no program is wrong"

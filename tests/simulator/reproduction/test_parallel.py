@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from fedchain.learning.executors.workers import Gone, WorkerDiedError
 from fedchain.simulator.reproduction import parallel
-from fedchain.simulator.reproduction.parallel import RunsProgress, run_all
+from fedchain.simulator.reproduction.parallel import LOSSES_MAX, RunsProgress, run_all
 from fedchain.simulator.reproduction.run_workers import Begin, Finished
 from fedchain.simulator.scenario import Scenario
 
@@ -56,9 +56,10 @@ def _said(console: Console) -> list[str]:
 
 @dataclass
 class Told:
-    """Two workers that say what a list has: the number of one that finishes its run, or the loss of one."""
+    """Two workers that say what a list has: the number of one that finishes its run, or that lost its trainers, or the
+    loss of one."""
 
-    said: deque[int | Gone]
+    said: deque[int | Gone | tuple[int, WorkerDiedError]]
     has_room: bool = True
     count: int = 2
 
@@ -75,6 +76,8 @@ class Told:
             case Gone() as gone:
                 self.begun.pop(gone.worker, None)
                 return gone
+            case worker, error:
+                return Finished(self.begun.pop(worker).place, error)
             case worker:
                 begin = self.begun.pop(worker)
                 return Finished(begin.place, {"seed": begin.scenario.seed})
@@ -86,9 +89,9 @@ class Told:
         pass
 
 
-def _carried_out(workers: Told, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def _carried_out(workers: Told, monkeypatch: pytest.MonkeyPatch, done: list[int] | None = None) -> list[int]:
     """Carry out two runs; returns their seeds in the order of completion."""
-    done: list[int] = []
+    done = [] if done is None else done
     monkeypatch.setattr(parallel, "open_run_workers", lambda *args, **options: workers)
 
     def keep(place: int, result: dict[str, Any]) -> str:
@@ -113,6 +116,18 @@ def test_an_idle_worker_that_cannot_be_replaced_gets_no_run(monkeypatch: pytest.
     with pytest.raises(WorkerDiedError):
         _carried_out(workers, monkeypatch)
     assert workers.sent == [0, 1]
+
+
+def test_a_run_whose_trainers_are_killed_goes_on_and_is_given_up_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = WorkerDiedError("training process train-0 ended with exit code -9")
+    workers = Told(deque([(0, killed), 0, 1]))
+    assert _carried_out(workers, monkeypatch) == [0, 1]
+    done: list[int] = []
+    workers = Told(deque([*[(0, killed)] * (LOSSES_MAX + 1), 1]))
+    with pytest.raises(WorkerDiedError, match=r"not finished: solo, seed 0 \(training process train-0") as lost:
+        _carried_out(workers, monkeypatch, done)
+    assert done == [1]
+    assert "seed 1" not in str(lost.value)
 
 
 @pytest.mark.parametrize(("device", "present", "cards"), [("cpu", 1, False), ("auto", 0, False), ("auto", 1, True)])

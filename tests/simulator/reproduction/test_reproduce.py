@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.learning.exceptions import ReleaseRefused, TrainingDiverged
+from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.experiment import load_experiment
@@ -36,6 +37,16 @@ def test_only_some_cells_and_variants_are_run_if_one_asks_for_them(tmp_path: Pat
     assert {(run.cell, run.variant) for run in experiment.runs({}, "more/*after")} == {("more", "FedAvg, after")}
     with pytest.raises(ScenarioError, match="no cell/variant of tiny fits"):
         reproduce(experiment, tmp_path, 1, {}, only="most/*")
+
+
+def test_the_table_is_written_where_a_run_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_one(scenarios: Sequence[Scenario], *args: Any) -> None:
+        raise WorkerDiedError("not finished: fedavg, seed 0")
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_all", lose_one)
+    with pytest.raises(WorkerDiedError, match="not finished"):
+        reproduce(load(tmp_path), tmp_path / "out", 1, {})
+    assert (tmp_path / "out" / "table.csv").exists()
 
 
 @pytest.mark.slow

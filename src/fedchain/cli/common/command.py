@@ -72,7 +72,7 @@ def with_parameters(
 
 @contextmanager
 def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) -> Iterator["Complaints"]:
-    """Turn errors that the user can mend into one line and exit code 2.
+    """Turn errors that the user can mend into one line and exit code 2, or 1 where another try may do.
 
     Args:
         kinds: errors of a layer above this one; those of the layers below are known.
@@ -100,6 +100,7 @@ def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) 
         from fedchain.chain.exceptions import ChainError, StoreCorrupt
         from fedchain.crypto.exceptions import CryptoError
         from fedchain.learning.exceptions import LearningError
+        from fedchain.learning.executors.workers import WorkerDiedError
         from fedchain.node.config import NodeConfigError, NodeFailed
 
         if not isinstance(error, (NodeConfigError, ChainError, CryptoError, LearningError, *kinds)):
@@ -110,7 +111,8 @@ def clear_errors(*kinds: type[Exception], code_of_damage: int = EXIT_BAD_INPUT) 
         complaints.say(" ".join(str(error).split()))
         if isinstance(error, StoreCorrupt):
             raise typer.Exit(code_of_damage) from None
-        raise typer.Exit(EXIT_DIFFERENT if isinstance(error, NodeFailed) else EXIT_BAD_INPUT) from None
+        could_not_go_on = isinstance(error, NodeFailed | WorkerDiedError)
+        raise typer.Exit(EXIT_DIFFERENT if could_not_go_on else EXIT_BAD_INPUT) from None
 
 
 @dataclass(slots=True)
