@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedchain.files.spool import write_named
+
 LARGE_SIZE = 2**20
 """Size in bytes from which a content is handed over as a file."""
 
@@ -54,7 +56,7 @@ class Outgoing:
             return data
         if self._last is None or self._last[0] is not data:
             handed = Handed(self._folder / f"knowledge-{next(self._numbers)}")
-            handed.path.write_bytes(data)
+            write_named(data, handed.path)
             before, self._last = self._last, (data, handed)
             if before is not None and not self._uses[before[1]]:
                 before[1].path.unlink()

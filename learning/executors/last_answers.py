@@ -8,6 +8,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from fedchain.files.spool import write_named
 from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.learning.executors.remembering import Kept
@@ -81,14 +82,14 @@ class LastAnswers:
 
     def _keep_payload(self, client: int, payload: bytes) -> None:
         if len(payload) >= LARGE_SIZE:
-            self._path(client).write_bytes(payload)
+            write_named(payload, self._path(client))
             return
         self._payloads[client] = payload
         self._size += len(payload)
         while self._size > self._size_max:
             oldest, payload = self._payloads.popitem(last=False)
             self._size -= len(payload)
-            self._path(oldest).write_bytes(payload)
+            write_named(payload, self._path(oldest))
 
     def _path(self, client: int) -> Path:
         return self._folder / f"client-{client}.payload"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.files.spool import write_whole
+from fedchain.files.spool import write_named, write_whole
 from fedchain.learning.executors.calling import CallingExecutor, Pending
 from fedchain.learning.executors.executor import Job
 from fedchain.learning.executors.packing import unpack
@@ -110,7 +110,7 @@ class RemoteExecutor(CallingExecutor):
             if call.state is not None:
                 write_whole(written.state, call.state)
         if written.model is not None:
-            call.arguments[0].write_bytes(written.model)
+            write_named(written.model, call.arguments[0])
         if written.parts:
             assert self._parts_of is not None, "a method that lists parts has a place for them"
             for part in written.parts:

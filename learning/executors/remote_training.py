@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.crypto.hashing import Hash
+from fedchain.files.spool import write_named
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import InFile
 from fedchain.learning.executors.handover import Incoming
@@ -114,7 +115,7 @@ class RemoteTraining:
             case "contribute":
                 return replace(call, state=path)
             case "restore":
-                path.write_bytes(call.arguments[0])
+                write_named(call.arguments[0], path)
                 return replace(call, arguments=(path, b""))
             case "save_model":
                 return replace(call, arguments=(path, b""))

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedchain.allocator import TRAINING_KEPT_SIZE, TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.crypto.hashing import sha256
+from fedchain.files.spool import write_named
 from fedchain.learning.device import use_threads
 from fedchain.learning.exceptions import told
 from fedchain.learning.executors.ahead import Forecasts
@@ -122,7 +123,7 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
             if not isinstance(made, Contribution) or len(made.payload) < LARGE_SIZE:
                 return Reply(call.number, True, made)
             path = folder / f"answer-{call.number}"
-            path.write_bytes(made.payload)
+            write_named(made.payload, path)
             return Reply(call.number, True, InFile(replace(made, payload=b""), sha256(made.payload), path))
         case method:
             compute = getattr(learner, method)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
+from fedchain.files.spool import naming
 from fedchain.learning.exceptions import PartMissing
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
@@ -74,9 +75,8 @@ class PartFolder:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
-            with open(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb"
-            ) as file:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            with naming(path), open(descriptor, "wb") as file:
                 file.write(data)
                 if self._is_durable:
                     file.flush()

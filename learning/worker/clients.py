@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedchain.files.spool import write_named
 from fedchain.learning.client import Client
 from fedchain.learning.worker.checkpoint import load_state, save_state
 
@@ -72,7 +73,7 @@ class Clients:
                 break
             size -= self._sizes.pop(index)
             if index in self._changed:
-                self._path(index).write_bytes(save_state(self._held[index]))
+                write_named(save_state(self._held[index]), self._path(index))
                 self._in_file.add(index)
                 self._changed.discard(index)
             del self._held[index]

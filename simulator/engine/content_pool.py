@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.spool import write_named
 
 LARGE_SIZE = 2**20
 """Size in bytes from which a content that only storages keep may be moved to a file."""
@@ -101,7 +102,7 @@ class ContentPool:
         contents = self._contents
         for content_hash in [item for item in contents if sys.getrefcount(contents[item]) == ALONE]:
             if content_hash in self._stored and content_hash not in self._in_file:
-                self._path(content_hash).write_bytes(contents[content_hash])
+                write_named(contents[content_hash], self._path(content_hash))
                 self._in_file.add(content_hash)
             del contents[content_hash]
             self._hashed.discard(content_hash)

@@ -100,8 +100,9 @@ def test_a_full_disk_is_told_and_leaves_nothing(
 
     monkeypatch.setattr("fedchain.files.spool.os.write", full)
     spools = SpoolFolder(tmp_path / "spool", size_min=1500)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as error:
         write_pieces(LARGE, spools)
+    assert error.value.filename == str(spools.folder / f"{os.getpid()}.0")
     assert "No space left" in caplog.text
     gc.collect()
     assert not [*spools.folder.iterdir()]

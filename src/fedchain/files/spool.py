@@ -137,8 +137,9 @@ class SpoolFile:
         assert self._undo is not None, "it was opened"
         rest = memoryview(piece).cast("B")
         try:
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            with naming(self._path):
+                while rest:
+                    rest = rest[os.write(self._file, rest) :]
         except OSError as error:
             log.error("a content of more than %d bytes cannot be kept in %s: %s", self._size, self._path, error)
             self._undo()  # half a file would keep a full disk full
@@ -234,6 +235,12 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
+
+
+def write_named(data: bytes, path: Path) -> None:
+    """Write a file. Raises OSError, which names it, as a full disk does not."""
+    with naming(path):
+        path.write_bytes(data)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from fedchain.learning.executors.handover import LARGE_SIZE, Handed, Incoming, Outgoing
 
 
@@ -22,3 +24,10 @@ def test_a_knowledge_is_one_file_for_all_who_need_it_and_goes_with_the_last_of_t
     third = outgoing.hand(first)
     assert incoming.take(third) == first
     assert outgoing.hand(b"few bytes") == incoming.take(b"few bytes") == b"few bytes"
+
+
+def test_a_file_that_finds_no_room_is_named(tmp_path: Path) -> None:
+    (tmp_path / "knowledge-0").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as error:
+        Outgoing(tmp_path).hand(bytes(LARGE_SIZE))
+    assert error.value.filename == str(tmp_path / "knowledge-0")

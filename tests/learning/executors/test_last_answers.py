@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.exceptions import DecryptionRefused
 from fedchain.learning.executors.executor import Answer, InFile, QuestionId
@@ -65,3 +67,14 @@ def test_a_payload_that_came_in_a_file_is_not_written_again(tmp_path: Path) -> N
     assert keep(answers, question(0), InFile(contribution(0, 0), sha256(payload), path)) == contribution(0, LARGE_SIZE)
     assert not path.exists()
     assert (tmp_path / "client-0.payload").stat().st_ino == written
+
+
+@pytest.mark.parametrize("size", [LARGE_SIZE, 30])
+def test_a_file_that_finds_no_room_is_named(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    monkeypatch.setattr(LastAnswers, "_path", lambda *_: tmp_path / "full")
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    answers = LastAnswers(tmp_path, size_max=20)
+    with pytest.raises(OSError, match="No space left") as error:
+        answers.keep(question(0), contribution(1, size), [question(0)])
+    assert error.value.filename == str(tmp_path / "full")

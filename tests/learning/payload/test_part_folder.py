@@ -1,5 +1,7 @@
 """Parts in a folder."""
 
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,13 @@ def test_a_file_that_cannot_be_read_is_missing_and_a_damaged_one_is_written_agai
     path.write_bytes(b"trap")
     folder.write(sha256(data), data)
     assert folder.read(sha256(data)) == data
+
+
+def test_a_part_that_finds_no_room_is_named(tmp_path: Path) -> None:
+    folder, data = PartFolder(tmp_path, is_durable=False), written({"rows": NOISE})
+    path = folder._path(sha256(data))
+    path.parent.mkdir()
+    path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as error:
+        folder.write(sha256(data), data)
+    assert error.value.filename == str(path)
