@@ -1,7 +1,6 @@
 """Running a scenario: connects data, worker processes, simulation and run folder."""
 
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.crypto.threshold import open_share
+from fedchain.files.scratch import Scratch
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, describe_device
@@ -188,7 +188,7 @@ class Run:
     def __enter__(self) -> Self:
         scenario, learner, chain_id = self._scenario, self._learner, self._genesis.chain_id
         self._rules.join(chain_id)
-        folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="fedchain-")))
+        folder = Path(self._opened.enter_context(Scratch()))
         self._parts = folder / PARTS
         parts = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self._parts),))
         plan = replace(learner.plan, chain_id=chain_id, parts=parts)

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import selectors
 import signal
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from fedchain.files.scratch import Scratch
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.calling import CallingExecutor, arguments_of
 from fedchain.learning.executors.executor import Question
@@ -71,7 +71,7 @@ class ProcessExecutor(CallingExecutor):
         stop: threading.Event | None = None,
     ) -> None:
         use_threads()
-        self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
+        self._temporary = Scratch()
         self.folder = Path(self._temporary.name)
         """Where its files are; it goes when the executor is closed."""
         here = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(self.folder / PARTS),))

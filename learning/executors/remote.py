@@ -4,7 +4,6 @@ Each answer brings its client's state along, which waits in a file here. When a 
 to another one, and so do the calls that it has not answered. The results are the same: they depend on nothing else.
 """
 
-import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.scratch import Scratch
 from fedchain.files.spool import write_named, write_whole
 from fedchain.learning.executors.calling import CallingExecutor, Pending
 from fedchain.learning.executors.executor import Job
@@ -55,7 +55,7 @@ class RemoteExecutor(CallingExecutor):
         learner = build_learner(plan, source=source)
         super().__init__(learner, workers.count, _Shared(workers), together=together, stop=stop)
         self._workers, self._parts_of = workers, None if plan.parts is None else plan.parts.resolve()
-        self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
+        self._temporary = Scratch()
         self._states = Path(self._temporary.name)
         self._stated: set[int] = set()  # clients with a state there
         self._serving = list(range(workers.count))  # which worker serves in the place of each

@@ -1,7 +1,6 @@
 """Training in a worker that shares no folder with its executor: files travel as bytes, beside calls and replies."""
 
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from types import MappingProxyType
 
 from fedchain.allocator import TRAINING_MAPPED_SIZE, return_large_blocks
 from fedchain.crypto.hashing import Hash
+from fedchain.files.scratch import Scratch
 from fedchain.files.spool import write_named
 from fedchain.learning.device import use_threads
 from fedchain.learning.executors.executor import InFile
@@ -73,7 +73,7 @@ class RemoteTraining:
         use_threads()
         return_large_blocks(TRAINING_MAPPED_SIZE)
         self._plan, self._clients_size_max, self._own = plan, clients_size_max, own
-        self._temporary = tempfile.TemporaryDirectory(prefix="fedchain-")
+        self._temporary = Scratch()
         self._folder, self._incoming = Path(self._temporary.name), Incoming()
         self._opened: Learner | None = None
 

@@ -5,13 +5,13 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 """
 
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import cast
 
 from fedchain.crypto.hashing import Hash, sha256
+from fedchain.files.scratch import Scratch
 from fedchain.files.spool import write_named
 
 LARGE_SIZE = 2**20
@@ -36,7 +36,7 @@ class ContentPool:
         self._contents: dict[Hash, bytes] = {}  # in memory
         self._stored: Counter[Hash] = Counter()  # how many storages keep a large content
         self._in_file: set[Hash] = set()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
         self._hashed: set[Hash] = set()  # those in memory whose hash was found to be right
         self._added = 0  # bytes since the last sweep
 
@@ -109,7 +109,7 @@ class ContentPool:
 
     def _path(self, content_hash: Hash) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="fedchain-")
+            self._folder = Scratch()
         return Path(self._folder.name) / content_hash.hex()
 
 

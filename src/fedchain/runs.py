@@ -8,7 +8,6 @@ interrupt of the caller ends the run.
 import contextlib
 import inspect
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields
@@ -24,6 +23,7 @@ from fedchain.awaiting import wait, wait_in_loop
 from fedchain.chains import Chain
 from fedchain.files.layout import CHAIN_FOLDER, MEMBERS_FILE, MODELS_FOLDER
 from fedchain.files.members import MemberAccuracy, members_text, read_members
+from fedchain.files.scratch import Scratch
 from fedchain.files.tables import read_toml
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
@@ -102,7 +102,7 @@ class Run:
         rows: Sequence[RoundMetrics],
         result: Mapping[str, Any],
         folder: Path,
-        owner: "tempfile.TemporaryDirectory[str] | None",
+        owner: Scratch | None,
     ) -> None:
         self.scenario = scenario
         """The scenario that was run."""
@@ -427,7 +427,7 @@ class _Order:
             options = RunOptions(track=self.track, draws=self.draw, training=training)
             outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), options)
             return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
-        owner = tempfile.TemporaryDirectory(prefix="fedchain-run-", ignore_cleanup_errors=True)
+        owner = Scratch()
         place = Path(owner.name)
         models = place / MODELS_FOLDER if self.keep_models else None
         try:
