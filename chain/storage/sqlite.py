@@ -187,8 +187,8 @@ class Store(Records):
         with disk_errors(self.folder):
             with transaction(self._writer):
                 removed = self._contents.delete_rows(needed)
+            self._contents.settle((), -removed)  # before files, which the system may refuse to delete
             self._contents.delete_files(needed)
-            self._contents.settle((), -removed)
 
     def size_bytes(self) -> int:
         """See :class:`Storage`."""

@@ -57,6 +57,22 @@ def test_a_node_that_is_asked_for_its_size_looks_at_no_row_however_many_there_ar
         assert grown >= 3 * ROW_SIZE_MAX + 1 + 2 + 3
 
 
+def test_a_file_that_the_system_does_not_let_go_counts_no_more(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("Input/output error")
+
+    with Store.open(folder) as store:
+        store.append([contents(bytes([7]) * (ROW_SIZE_MAX + 1))])
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", refuse)
+            with pytest.raises(StoreError):
+                store.retain([])
+        kept = store.size_bytes()
+        store.retain([])
+        assert store.size_bytes() == kept
+        assert store._contents.file_bytes() == 0
+
+
 def test_the_size_counts_each_file_once_and_none_that_is_gone(folder: Path) -> None:
     large, kept = (bytes([number]) * (ROW_SIZE_MAX + 1) for number in (7, 8))
     with Store.open(folder) as store:
