@@ -153,9 +153,10 @@ def _read_items(name: str, data: Any) -> Examples:
     stated = _stated_labels(data)
     # where none are stated, each item is read once for its label alone
     known = [first.label, *(read(place, names).label for place in range(1, count))] if stated is None else stated
+    before = "it had {} when it was read before" if stated is None else "its `targets` say {}"
 
     def read_rows(places: Sequence[int]) -> torch.Tensor:
-        return _checked_rows(name, places, read, first, known)
+        return _checked_rows(name, places, read, first, known, before)
 
     return Examples(LazyInputs(read_rows, range(count), row), torch.tensor(known, dtype=torch.int64), first.fields)
 
@@ -183,16 +184,17 @@ def _reader(name: str, data: Any) -> Read:
     return read
 
 
-def _checked_rows(name: str, places: Sequence[int], read: Read, first: _Item, labels: Sequence[int]) -> torch.Tensor:
-    """Read items of a large set now. They have to have these labels, which the set may have stated without them."""
+def _checked_rows(
+    name: str, places: Sequence[int], read: Read, first: _Item, labels: Sequence[int], before: str
+) -> torch.Tensor:
+    """Read items of a large set now. They have to have these labels; `before` says who told them."""
     rows = []
     for place in places:
         item = read(place, [field.name for field in first.fields])
         rows.append(_validated_like(name, place, item, first))
         if item.label != labels[place]:
-            raise ConfigurationError(
-                f"item {place} of the {name} has label {item.label}, but its `targets` say {labels[place]}"
-            )
+            told = before.format(labels[place])
+            raise ConfigurationError(f"item {place} of the {name} has label {item.label}, but {told}")
     inputs = torch.stack(rows) if rows else first.row.new_empty((0, *first.row.shape))
     _validate_finite(name, inputs)
     return inputs

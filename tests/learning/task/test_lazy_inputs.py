@@ -79,3 +79,15 @@ def test_a_large_set_whose_items_have_other_labels_than_it_states_is_refused(mon
     wrong = r"^item 0 of the train set has label 1, but its `targets` say 2$"
     with pytest.raises(ConfigurationError, match=wrong):
         read_examples("train set", Merged()).inputs.index_select(0, torch.tensor([1, 0]))
+
+
+def test_a_large_set_whose_items_change_their_labels_is_refused_in_words_that_fit_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 40)
+    data = [(torch.zeros(8), 0), (torch.zeros(8), 1)]
+    inputs = read_examples("train set", data).inputs
+    data[1] = torch.zeros(8), 5
+    wrong = r"^item 1 of the train set has label 5, but it had 1 when it was read before$"
+    with pytest.raises(ConfigurationError, match=wrong):
+        inputs[:2].sum()
