@@ -305,7 +305,7 @@ class Simulation:
     # course of the run
 
     def _look(self) -> None:
-        """Once a virtual second, note the progress, and end the run if it is over."""
+        """Once a virtual second, and when the last one is over, note the progress, and end the run if it is over."""
         now_s, rows = self.loop.time(), self.recorder.rows
         up = [self.peers[number] for number in sorted(self.network.attached)]
         running = [peer.node for peer in up if peer.node is not None and peer.is_honest]
@@ -316,12 +316,12 @@ class Simulation:
         last_closed_s = rows[-1].virtual_s if rows else 0.0
         if finished and not self._faults.leave_repairs(now_s) and (len(heads) == 1 or now_s - last_closed_s > SETTLE_S):
             self._done.set_result(None)
-        elif now_s > self._scenario.max_virtual_s:
+        elif now_s >= self._scenario.max_virtual_s:
             reached, allowed = max((node.head.round for node in running), default=0), self._scenario.max_virtual_s
             open_yet = f"round {reached} of {self._scenario.rounds} was still open after {now_s:.0f} virtual s"
             self._done.set_exception(ScenarioError(f"{open_yet}; max_virtual_s allows {allowed:g}"))
         else:
-            self.loop.call_later(1.0, self._look)
+            self.loop.call_at(min(now_s + 1.0, self._scenario.max_virtual_s), self._look)
 
     def _phase(self) -> str:
         round_number = self.progress.round
