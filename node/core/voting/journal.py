@@ -19,6 +19,9 @@ from fedchain.node.core.voting.agreement import Lock
 JOURNAL_SIZE_MAX = 2**23
 """Most bytes of an encoded journal: room for the prevotes of a quorum of the largest federation, 65,536 members."""
 
+JOURNAL_ROOM = 2**20
+"""Bytes for which every journal file has room: the precommits for the block below are left out where they have none."""
+
 JOURNAL_VERSION = 1
 
 NOTHING_SIGNED: Slot = (0, 0, 0)
@@ -41,7 +44,10 @@ class Journal:
     lock: Lock | None = None
     """(attempt, block hash) that this member is locked on at that height."""
     proof: Certificate | None = None
-    """Prevotes of a quorum that allowed the lock. After a crash of all members only they can convince the others."""
+    """Prevotes of a quorum that allowed the lock. After a crash of all members only they can convince the others.
+
+    Until there is a lock: precommits for the block below. This member may be the only one that heard all of them, and
+    where it has lost its store it has no other word at that height any more."""
     posts: tuple[Post, ...] = ()
     """Own posts of the newest rounds, at most one for each phase, to be sent again after a crash."""
 
@@ -63,11 +69,17 @@ class Journal:
         """Whether a post in a phase contradicts nothing. Forgotten posts are of phases before the newest one."""
         return (round_number, phase) > self.posted
 
-    def with_vote(self, vote: Vote, proof: Certificate | None = None) -> "Journal":
-        """The journal after another vote. A precommit for a block is a lock on it, which ``proof`` allows."""
+    def with_vote(self, vote: Vote, proof: Certificate | None = None, settled: Certificate | None = None) -> "Journal":
+        """The journal after another vote.
+
+        Args:
+            vote: an own vote in a later slot than all before.
+            proof: what allows the lock, if the vote is one: a precommit for a block.
+            settled: the precommits that made the block below final.
+        """
         assert self.allows(vote.slot), "a journal does not go back"
         votes = (*self.votes, vote) if vote.slot[:2] == self.slot[:2] else (vote,)
-        lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, None)
+        lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, settled)
         if _locks(vote):
             lock, reason = (vote.attempt, vote.block_hash), proof
         return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)
@@ -133,7 +145,9 @@ class Journal:
         lock = [] if self.lock is None else [list(self.lock)]
         proof = [] if self.proof is None else [self.proof.to_record()]
         votes, posts = [vote.to_record() for vote in self.votes], [post.to_record() for post in self.posts]
-        return encode([JOURNAL_VERSION, list(self.slot), votes, lock, proof, posts])
+        data = encode([JOURNAL_VERSION, list(self.slot), votes, lock, proof, posts])
+        is_needed = self.proof is None or self.lock is not None
+        return data if is_needed or len(data) <= JOURNAL_ROOM else replace(self, proof=None).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "Journal":

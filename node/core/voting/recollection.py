@@ -12,8 +12,8 @@ from fedchain.chain.evidence import Statement
 from fedchain.chain.exceptions import InvalidCertificate, Refused
 from fedchain.chain.state import State
 from fedchain.chain.transition import judge_block
-from fedchain.chain.validation import validate_polka
-from fedchain.chain.vote import Vote
+from fedchain.chain.validation import validate_certificate, validate_polka
+from fedchain.chain.vote import Vote, VoteKind
 from fedchain.node.core.context import Context
 from fedchain.node.core.notices import NotBelieved
 
@@ -40,7 +40,7 @@ def lock_proof(context: Context) -> Certificate | None:
     """The prevotes that allowed the journal's lock at the open height; None if it holds none for that lock."""
     journal, head = context.journal, context.head
     proof = journal.proof
-    if proof is None:
+    if proof is None or journal.lock is None:
         return None
     try:
         validate_polka(context.genesis, head, proof, context.signatures)
@@ -49,6 +49,24 @@ def lock_proof(context: Context) -> Certificate | None:
             raise InvalidCertificate("proof of a lock", f"{found}, the lock is another one")
     except Refused as error:
         context.tell(NotBelieved(f"the journal's proof of a lock at height {journal.height}", str(error)))
+        return None
+    return proof
+
+
+def lost_decision(context: Context) -> Certificate | None:
+    """The journal's precommits for a block of the open height: the store had it as the head, and was lost since.
+
+    The others may lack one of the votes, and our key has gone on to the next height and votes in this one no more.
+    """
+    journal, head = context.journal, context.head
+    proof, height = journal.proof, journal.height - 1
+    if proof is None or journal.lock is not None or height != head.height + 1:
+        return None
+    kind, electors = VoteKind.PRECOMMIT, head.roster.electors
+    try:
+        validate_certificate(context.genesis, electors, proof, kind, height, proof.block_hash, context.signatures)
+    except Refused as error:
+        context.tell(NotBelieved(f"the journal's certificate of height {height}", str(error)))
         return None
     return proof
 

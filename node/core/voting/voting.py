@@ -17,7 +17,7 @@ from fedchain.node.core.context import Context
 from fedchain.node.core.crimes import Crimes
 from fedchain.node.core.effects import Blame, Persist, Publish
 from fedchain.node.core.voting.agreement import Agreement, Cast
-from fedchain.node.core.voting.recollection import lock_proof
+from fedchain.node.core.voting.recollection import lock_proof, lost_decision
 from fedchain.node.core.voting.vote_policy import deserves_vote, rank, turnout
 
 EARLY_MAX = 4
@@ -165,6 +165,8 @@ class Voting:
     def _resume(self, agreement: Agreement) -> None:
         """Go on from our votes at this height, if any, and hold them for others, which may have forgotten them."""
         journal = self._context.journal
+        if (decision := lost_decision(self._context)) is not None:
+            agreement.ballots.add_certificate(decision)
         if journal.height != self._context.head.height + 1 or not journal.votes:
             return
         attempt, kinds = journal.slot[1], {vote.kind for vote in journal.votes}
@@ -198,7 +200,8 @@ class Voting:
             mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,
             turnout=turnout(context, entry) if measures and entry is not None else None,
         )
-        context.write_journal(context.journal.with_vote(vote, self.agreement.ballots.polka(cast.attempt)))
+        polka, settled = self.agreement.ballots.polka(cast.attempt), context.ledger.certificate
+        context.write_journal(context.journal.with_vote(vote, polka, settled))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))
         self._blocks.wanted.add(vote.block_hash)
         self.agreement.ballots.add(vote, self.agreement.attempt)

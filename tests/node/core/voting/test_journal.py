@@ -1,6 +1,7 @@
 """The signing journal: it never goes back, whatever is written into it and wherever a crash cuts it off."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import permutations, product
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fedchain.chain.certificate import certify
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -57,6 +59,33 @@ def test_a_lock_lasts_as_long_as_its_height() -> None:
     assert (journal.lock, journal.proof) == ((3, B), None)
     journal = journal.with_vote(_vote(6, 0, PREVOTE))
     assert (journal.lock, journal.proof) == (None, None)
+
+
+def test_what_settled_the_block_below_is_kept_until_there_is_a_lock() -> None:
+    """With the lock a quorum has voted at the height, so that others have heard it, too."""
+    settled, proof = (
+        certify(sign_vote(key, FOUNDING.chain_id, slot, A) for key in keys(3))
+        for slot in ((5, 1, PRECOMMIT), (6, 1, PREVOTE))
+    )
+    journal = Journal().with_vote(_vote(5, 1, PRECOMMIT)).with_vote(_vote(6, 0, PREVOTE), None, settled)
+    journal = journal.with_vote(_vote(6, 0, PRECOMMIT, NIL), None, settled).with_vote(_vote(6, 1, PREVOTE))
+    assert (journal.lock, journal.proof) == (None, settled)
+    assert Journal.decode(journal.encode()) == journal
+    journal = journal.with_vote(_vote(6, 1, PRECOMMIT), proof, settled)
+    assert (journal.lock, journal.proof) == ((1, A), proof)
+
+
+@pytest.mark.parametrize("members", [2_000, 12_000])
+def test_what_settled_the_block_below_is_left_out_where_a_journal_has_no_room_for_it(members: int) -> None:
+    turnout = Turnout(2**40, 2**40, bytes([255]) * 250, bytes([255]) * 250)
+    votes = [
+        Vote(PRECOMMIT, 5, 1, A, 2**40, 2**40, number.to_bytes(32, "big"), bytes(64), turnout)
+        for number in range(FOUNDING.fault_model.quorum(members))
+    ]
+    journal = Journal().with_vote(_vote(6, 0, PREVOTE), None, certify(votes)).with_post(_post(3))
+    read = Journal.decode(journal.encode())
+    assert len(journal.encode()) <= content_size_max(members)
+    assert read == (journal if members == 2_000 else replace(journal, proof=None))
 
 
 def test_votes_of_the_newest_attempt_are_kept_to_be_said_again() -> None:

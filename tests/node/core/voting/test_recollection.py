@@ -1,12 +1,17 @@
 """A member that loses first its journal and then its store takes back nothing that it said."""
 
+from dataclasses import replace
+
 import pytest
 
+from fedchain.chain.block import Block
+from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.network.messages import PostMessage
+from fedchain.node.core.notices import NotBelieved
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.support.chain.builders import genesis
+from tests.support.chain.builders import GLOBAL, UPDATE, genesis
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import PREVOTE, Stage, published, votes
 
@@ -28,3 +33,46 @@ def test_what_the_store_remembered_outlives_the_store(is_heard: bool) -> None:
     effects = [*stage.candidate(rival), *stage.wait(200)]
     assert (PREVOTE, 0, rival.hash) not in votes(effects)
     check_promises(stage.victim)
+
+
+def _ahead() -> tuple[Stage, Block]:
+    """A node that alone heard that block 1 is final, has voted at height 2, and has lost its store since."""
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED))
+    block = stage.accept()[0]
+    stage.mine(stage.victim.effects)
+    assert stage.victim.journal.slot == (2, 0, int(PREVOTE))
+    stage.victim.store = MemoryStore()
+    return stage, block
+
+
+def test_what_settled_the_block_below_outlives_the_store() -> None:
+    """The others may lack a vote, and this member votes at that height no more."""
+    stage, block = _ahead()
+    stage.restart()
+    assert stage.node.head.height == 0
+    stage.candidate(block)
+    assert stage.node.head.block_hash == block.hash
+    check_promises(stage.victim)
+
+
+def test_a_journal_s_certificate_is_judged_as_one_from_the_network() -> None:
+    stage, block = _ahead()
+    proof = stage.victim.journal.proof
+    assert proof is not None
+    few = replace(proof, votes=proof.votes[:1])
+    stage.victim.journal = replace(stage.victim.journal, proof=few)
+    stage.restart()
+    stage.candidate(block)
+    assert stage.node.head.height == 0
+    assert [item.what for item in stage.victim.notices if isinstance(item, NotBelieved)] == [
+        "the journal's certificate of height 1"
+    ]
+
+
+def test_the_certificate_of_a_head_that_is_there_says_nothing_new() -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED))
+    stage.accept()
+    stage.mine(stage.victim.effects)
+    stage.restart()
+    assert stage.node.head.height == 1
+    assert not [item for item in stage.victim.notices if isinstance(item, NotBelieved)]
