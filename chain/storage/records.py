@@ -117,9 +117,9 @@ class Records:
             return int(number)
 
     def owner(self) -> PublicKey | None:
-        """The member whose node keeps its records here, found by its own posts; None if it has none."""
+        """The member whose node keeps its records here, by the key of its own last post; None if it has none."""
         with disk_errors(self.folder):
-            row = self._reader.execute("SELECT sender FROM posts ORDER BY sequence LIMIT 1").fetchone()
+            row = self._reader.execute("SELECT sender FROM posts ORDER BY sequence DESC LIMIT 1").fetchone()
             return row[0] if row is not None and isinstance(row[0], bytes) else None
 
     def totals(self, first: int, last: int) -> tuple[int, int]:

@@ -100,7 +100,7 @@ class Holder:
         if self._explorer is None or seen != self._seen:
             self._explorer = Explorer(self._store)
             self.seen.members = len(self._explorer.state.roster)
-            self._owner = self._store.owner() if self._owner is None else self._owner
+            self._owner = _key_now(self._explorer.state, self._store.owner())
             self._seen = seen
         return self._store, self._explorer
 
@@ -398,6 +398,14 @@ def _with_scenario(chain: Chain) -> Chain:
         except ScenarioError as error:
             chain.note_trouble(str(error))
     return chain
+
+
+def _key_now(state: State, key: PublicKey | None) -> PublicKey | None:
+    """The key that a member has now, given one that it has, or the last or the first one that it had."""
+    if key is None or key in state.roster.members:
+        return key
+    key = state.roster.current(key)
+    return next((item.key for item in state.records if item.came_with == key), key)
 
 
 def _steady(status: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.files.layout import TIMELINE_FILE
+from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import joining, living, own, twice_rekeyed
 from tests.support.chain.explored import FakeRules, write
@@ -85,6 +88,25 @@ def test_a_member_is_found_by_each_key_that_it_had_and_is_no_stranger_in_old_blo
             for asked in (f"member/{name}", f"search?q={name}", f"member/{name[-8:]}"):
                 assert '<h1 id="member-title">Peer 2</h1>' in text_of(client, f"/run/{asked}")
             assert client.get(f"/api/v1/run/member/{name}").json()["number"] == 2
+
+
+@pytest.mark.parametrize("heights", [(1,), (3, 6)])
+def test_a_node_s_measurements_are_its_member_s_whichever_key_it_posts_with(
+    tmp_path: Path, heights: tuple[int, ...]
+) -> None:
+    chain, folder = twice_rekeyed(), tmp_path / "run"
+    had = {key.public_key for key in (keys(11)[2], *keys(11)[9:])}
+    posts = {block.header.height: [*block.transactions] for block in chain.blocks.values()}
+    with Store.create(folder / "chain", chain.genesis) as store:
+        write(store, chain)
+        store.append([post for height in heights for post in posts[height] if post.sender in had])
+    TimelineFile(folder / TIMELINE_FILE).add(SeenBlock(1, "ab", 100, 200, (), TrainingResult(1, 0.625, None)))
+    with TestClient(site(folder, rules=lambda document: FakeRules()).app, base_url=HOME) as client:
+        assert "62.5 %" in text_of(client, "/run/member/2")
+        reasons = {item["member_number"]: item["why"] for item in client.get("/api/v1/run/open").json()["contributors"]}
+        assert {*reasons.values()} == {""}, "no node runs"
+        (node,) = client.get("/api/v1/run/open").json()["nodes"]
+        assert (node["member"], node["member_number"]) == (address(keys(11)[10].public_key), 2)
 
 
 def test_members_that_never_change_have_no_list_of_places(client: TestClient) -> None:
