@@ -54,9 +54,18 @@ class NextKey:
         return PrivateKey.load(self._next, self._passphrase) if self.is_there else None
 
     def make(self) -> PrivateKey:
-        """The next key, made and stored unless it is there. Raises KeyFileError."""
+        """The next key, made and stored unless it is there.
+
+        Raises KeyFileError, also where the key file is protected in another way than this process knows: the next key
+        would be protected as that one was, and nobody could open it with the passphrase that there is now.
+        """
         if (known := self.read()) is not None:
             return known
+        try:
+            PrivateKey.load(self._path, self._passphrase)
+        except KeyFileError as error:
+            reason = f"{error}; if it was encrypted anew since this node started, start the node again first"
+            raise KeyFileError(f"no next key is made: {reason}") from None
         key = PrivateKey.generate()
         key.save(self._next, self._passphrase)
         return key

@@ -38,6 +38,7 @@ def test_the_next_key_is_made_once_and_protected_as_the_one_before(tmp_path: Pat
 
 def test_it_gets_another_passphrase_once(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
+    PrivateKey.generate().save(path, None)
     protect_keys_beside(path, None, "new")  # there is none
     made = NextKey(path, CHAIN, None).make()
     protect_keys_beside(path, None, "new")
@@ -47,6 +48,21 @@ def test_it_gets_another_passphrase_once(tmp_path: Path) -> None:
     assert NextKey(path, CHAIN, "new").read() == made
     with pytest.raises(KeyFileError):
         protect_keys_beside(path, "wrong", "wrong, too")
+
+
+@pytest.mark.parametrize("old", [None, "secret"])
+def test_a_key_that_was_encrypted_anew_gets_no_next_one_under_the_old_passphrase(
+    tmp_path: Path, old: str | None
+) -> None:
+    path, key = tmp_path / "key.pem", PrivateKey.generate()
+    key.save(path, old)
+    files = NextKey(path, CHAIN, old)  # of a node that runs
+    protect_keys_beside(path, old, "new")
+    key.save(path, "new", replace=True)
+    with pytest.raises(KeyFileError, match=r"^no next key is made: .*; if it was encrypted anew .* start the node"):
+        files.make()
+    assert not files.is_there
+    assert NextKey(path, CHAIN, "new").make() is not None
 
 
 def test_former_keys_get_the_passphrase_too(tmp_path: Path) -> None:
