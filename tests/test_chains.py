@@ -1,5 +1,7 @@
 """A stored chain from Python."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -35,3 +37,15 @@ def test_a_chain_that_was_closed_says_so_and_not_that_it_is_damaged(run: fedchai
             ask()
     assert chain.genesis == run.chain.genesis
     chain.close()
+
+
+def test_threads_share_a_chain(run: fedchain.Run) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with fedchain.open_chain(run.folder) as chain, ThreadPoolExecutor(6) as threads:
+            asked = [(threads.submit(chain.status), threads.submit(chain.verify)) for _ in range(40)]
+            assert {status.result() for status, _ in asked} == {chain.status()}
+            assert all(audit.result().is_valid for _, audit in asked)
+    finally:
+        sys.setswitchinterval(before)

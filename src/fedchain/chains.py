@@ -1,7 +1,9 @@
 """A stored chain, read from Python: the answers of ``fedchain explorer``, as values."""
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +31,8 @@ from fedchain.node.founding.task import rules_with
 class Chain:
     """A chain that is read and not changed; close it, or use it in a ``with`` statement.
 
+    Threads may share it: a question waits until the one before it is answered, also where that is :meth:`verify`.
+
     Args:
         folder: a run's or node's folder, or the folder of the chain in it.
         methods: files of the chain's learning method that Python does not find by itself, each ``FILE.py:Class``.
@@ -47,6 +51,7 @@ class Chain:
         self._open: Explorer | None = Explorer(self._store)
         self._genesis, self._folder = self._open.genesis, path
         self._rules: Application | None = None
+        self._lock = threading.RLock()  # one connection reads, in one transaction at a time
 
     def __enter__(self) -> Self:
         return self
@@ -56,8 +61,9 @@ class Chain:
 
     def close(self) -> None:
         """Close the store. Answers that were given stay."""
-        self._open = None
-        self._store.close()
+        with self._lock:
+            self._open = None
+            self._store.close()
 
     @property
     def genesis(self) -> Genesis:
@@ -66,11 +72,13 @@ class Chain:
 
     def status(self) -> ChainStatus:
         """The chain at a glance."""
-        return self._explorer.status()
+        with self._asking() as explorer:
+            return explorer.status()
 
     def blocks(self, limit: int = 20) -> tuple[BlockSummary, ...]:
         """The newest blocks, head first."""
-        return self._explorer.blocks(limit)
+        with self._asking() as explorer:
+            return explorer.blocks(limit)
 
     def block(self, name: int | str) -> BlockView:
         """One block, by its height or the beginning of its hash in hexadecimal; height 0 is :attr:`genesis`.
@@ -79,52 +87,62 @@ class Chain:
         """
         if str(name) == "0":
             raise NotFound("height 0 is the genesis document, which is no block: see Chain.genesis")
-        return self._explorer.block(str(name))
+        with self._asking() as explorer:
+            return explorer.block(str(name))
 
     def transaction(self, name: str) -> TransactionView:
         """One post, by the beginning of its hash in hexadecimal. Raises NotFound."""
-        return self._explorer.transaction(name)
+        with self._asking() as explorer:
+            return explorer.transaction(name)
 
     def peer(self, name: str) -> PeerView:
         """A member and its part in the chain, by its address or the end of it. Raises NotFound."""
-        return self._explorer.peer(name)
+        with self._asking() as explorer:
+            return explorer.peer(name)
 
     def round(self, number: int) -> RoundView:
         """A round: its blocks and posts. Raises NotFound."""
-        return self._explorer.round(number)
+        with self._asking() as explorer:
+            return explorer.round(number)
 
     def proof(self, name: str) -> TransactionProof:
         """The Merkle proof that a block counts a post, named by the beginning of the post's hash."""
-        return self._explorer.proof(name)
+        with self._asking() as explorer:
+            return explorer.proof(name)
 
     def knowledge(self, round_number: int | None = None) -> KnowledgeView:
         """The knowledge that a round left behind: hash, size and class prototypes. Default: the newest closed round.
 
         Raises NotFound if no such round is closed.
         """
-        return self._explorer.kept.knowledge(self.rules, round_number)
+        with self._asking() as explorer:
+            return explorer.kept.knowledge(self.rules, round_number)
 
     def tensors(self, round_number: int | None = None) -> Tensors:
         """The knowledge itself, as numpy arrays by name. Raises NotFound also if it is not kept."""
-        _, data = self._explorer.kept.left_behind(round_number)
-        return self.rules.read_knowledge(data) or {}
+        with self._asking() as explorer:
+            _, data = explorer.kept.left_behind(round_number)
+            return self.rules.read_knowledge(data) or {}
 
     def verify(self) -> ChainAudit:
         """Judge every block again, from the first to the head, and recompute the knowledge that it left behind."""
-        return self._explorer.verify(self.rules)
+        with self._asking() as explorer:
+            return explorer.verify(self.rules)
 
     @property
     def rules(self) -> Application:
         """The learning method's side of validity, which the founding document names."""
-        if self._rules is None:
-            self._rules = self._rules_of(self.genesis)
-        return self._rules
+        with self._lock:
+            if self._rules is None:
+                self._rules = self._rules_of(self.genesis)
+            return self._rules
 
-    @property
-    def _explorer(self) -> Explorer:
-        if self._open is None:
-            raise ChainError(f"the chain in {self._folder} was closed: open it again")
-        return self._open
+    @contextmanager
+    def _asking(self) -> Iterator[Explorer]:
+        with self._lock:
+            if self._open is None:
+                raise ChainError(f"the chain in {self._folder} was closed: open it again")
+            yield self._open
 
 
 def open_chain(folder: str | os.PathLike[str], *, methods: Sequence[str] = ()) -> Chain:
