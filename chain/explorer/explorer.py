@@ -228,11 +228,12 @@ class Explorer:
         )
 
     def round(self, number: int) -> RoundView:
-        """A round that has a block. Raises NotFound."""
+        """A round of which a block can be read. Raises NotFound."""
         heights = self._chain.heights_of(number)
         if not heights:
             raise NotFound(f"no block of round {number}: {self._chain.progress()}")
-        views = [*map(self._view, self._chain.entries(heights[0], heights[-1]))]
+        entries = [*self._chain.entries(heights[0], heights[-1])] or [self._chain.entry(heights[0])]  # raises
+        views = [*map(self._view, entries)]
         return RoundView(
             round=number,
             finished=number < self.state.round,

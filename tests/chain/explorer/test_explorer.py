@@ -328,6 +328,13 @@ def test_blocks_below_the_first_state_are_shown_as_well(explore: Explore, chain:
 # --- verification
 
 
+def test_a_round_whose_only_block_is_damaged_is_not_an_empty_one(explorer: Explorer) -> None:
+    explorer = execute(explorer, "UPDATE finals SET certificate = x'00' WHERE height = 2")
+    with pytest.raises(NotFound, match="the block at height 2 is damaged"):
+        explorer.round(2)
+    assert explorer.round(3).finished
+
+
 def test_a_head_that_cannot_be_read_is_corrupt(explorer: Explorer) -> None:
     with pytest.raises(StoreCorrupt, match="states row with height 4 was altered"):
         execute(explorer, "UPDATE states SET data = x'00' WHERE height = 4")

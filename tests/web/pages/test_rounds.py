@@ -1,13 +1,20 @@
 """Pages of rounds, and of what they left behind."""
 
 import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 from starlette.testclient import TestClient
 
+from fedchain.files.layout import DATABASE
+from tests.support.chain.builders import ChainBuilder
+from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
 from tests.support.web.pages import text_of
+from tests.support.web.site import HOME, site
 
 
 def test_a_round_leads_to_rounds_that_have_a_block(client: TestClient) -> None:
@@ -27,3 +34,15 @@ def test_the_knowledge_page_draws_how_prototypes_moved(client: TestClient) -> No
 
 def test_participation_begins_with_the_first_round_whatever_is_asked_for(client: TestClient) -> None:
     assert "rounds 1 to 1" in text_of(client, "/run/participation?to=0")
+
+
+def test_the_page_of_a_round_whose_only_block_is_damaged_says_so(tmp_path: Path, chain: ChainBuilder) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    with closing(sqlite3.connect(folder / "chain" / DATABASE)) as connection, connection:
+        connection.execute("UPDATE finals SET certificate = x'00' WHERE height = 2")
+    client = TestClient(site(folder).app, base_url=HOME)
+    for path in ("/run/round/2", "/run/block/2", "/api/v1/run/round/2"):
+        answer = client.get(path)
+        assert answer.status_code == 404, path
+        assert "the block at height 2 is damaged" in answer.text, path
+    assert client.get("/run/round/3").status_code == 200
