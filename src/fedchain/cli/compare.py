@@ -95,7 +95,7 @@ def compare_command() -> Callable[..., None]:
 
     The folder gets the table, pictures, rounds.csv with all measurements, and a file for fedchain reproduce. The
     same command goes on where it was interrupted, also in the middle of a run, and a longer one adds to it. Exit code
-    1: in a run of the table, a promise of the protocol did not hold.
+    1: in a run of the table, a promise of the protocol did not hold, or a run's processes were killed.
     """
     return compare
 

@@ -243,7 +243,7 @@ def reproduce(
     """Run an experiment of a paper and print its table beside the paper's numbers.
 
     An interrupted experiment goes on where it was, also in the middle of a simulation. Exit code 1: in a run of the
-    table, a promise of the protocol did not hold.
+    table, a promise of the protocol did not hold, or a run's processes were killed.
     """
     from fedchain.simulator.reproduction.library import find_experiment, list_experiments
 
