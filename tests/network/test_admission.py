@@ -141,6 +141,27 @@ def test_guests_have_one_budget_together_and_blame_of_their_own() -> None:
     assert door.may_ask(TWO, 0.0)
 
 
+def test_each_message_that_is_dropped_delays_what_comes_behind_it() -> None:
+    door = gate()
+    assert [door.pays(ONE, 0.0) for _ in range(7)] == [True] * 4 + [False] * 3
+    assert door.pause_s(ONE, 0, 0.0) == pytest.approx(3 / LIMITS.messages_per_s)
+    assert door.pause_s(ONE, 0, 0.0) == 0.0
+
+
+def test_a_ban_pays_for_the_blame_that_led_to_it() -> None:
+    door = gate()
+    assert door.blame(ONE, 10.0, "it lied", 0.0)
+    assert not door.blame(ONE, 9.0, "it was slow", 0.0)
+
+
+def test_the_messages_of_a_next_key_are_not_forgotten_for_those_of_the_one_before() -> None:
+    door = gate()
+    assert door.pays(ONE, 0.0)
+    assert [door.pays(TWO, 0.0) for _ in range(4)] == [True] * 4
+    door.follow({ONE: TWO}, 0.0)
+    assert not door.pays(TWO, 0.0)
+
+
 def test_a_pardon_forgets_blame(tmp_path: Path) -> None:
     door = gate()
     door.blame(ONE, 9.0, "almost", 0.0)

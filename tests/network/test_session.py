@@ -27,6 +27,7 @@ def test_it_is_read_back_and_its_signature_covers_each_field() -> None:
         False,
         False,
     ]
+    assert is_valid_signature(KEY.public_key, SESSION.signature, SESSION.signing_message(CHAIN))
     assert not is_valid_signature(KEY.public_key, SESSION.signature, SESSION.signing_message(b"\1" * 32))
 
 

@@ -259,6 +259,24 @@ def test_who_sends_what_is_refused_is_passed_over_at_once() -> None:
     assert catch_up.ask(0, PASSED_OVER_MS, 8) == [], "all three rest"
 
 
+def test_who_sends_what_is_refused_behind_good_blocks_is_passed_over_too() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(LIAR, 5)
+    catch_up.ask(0, 0, 8)
+    catch_up.delivered(LIAR, 1, 10)
+    catch_up.failed(LIAR, 20)
+    assert catch_up.ask(1, 30, 8) == []
+
+
+def test_who_has_sent_nothing_is_asked_for_nothing_more_until_it_stalls() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(HONEST, 30)
+    assert catch_up.ask(0, 0, 40, 4) == [(HONEST, GetFinal(1, 4))]
+    assert catch_up.ask(0, 10, 40, 4) == [], "few are owed, and none has come"
+    catch_up.reached(2)
+    assert catch_up.ask(2, 20, 40, 4) == [], "what another one sent is no answer of this one"
+
+
 def test_those_that_drip_blocks_make_way_for_others() -> None:
     """One each before every stall kept two liars where they were."""
     catch_up = a_catch_up()

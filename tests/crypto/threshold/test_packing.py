@@ -40,6 +40,11 @@ def test_the_largest_sums_stay_in_their_digits() -> None:
         assert (packing.unpack(total, 106) == 5 * numbers).all()
 
 
+def test_digits_leave_room_for_the_sign_of_their_sum() -> None:
+    packing = Packing(50, 300, 1)
+    assert (packing.digit_bits, packing.numbers_per_plaintext) == (10, 4), "five digits would have all 50 bits"
+
+
 @pytest.mark.parametrize("wrong", [8, -8, 2**62, -(2**63)])
 def test_a_number_beyond_its_bound_is_not_packed(wrong: int) -> None:
     packing = Packing(100, 7, 3)

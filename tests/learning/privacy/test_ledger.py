@@ -61,6 +61,17 @@ def test_a_budget_is_spent_to_its_end_and_no_further() -> None:
         assert len(ledger.entries()) == entries
 
 
+def test_what_other_phases_of_a_round_let_out_is_spent_too() -> None:
+    ledger, budget = PrivacyLedger(3, Memory()), Budget(total_epsilon([ONE], 1e-5), 1e-5)
+    ledger.charge(entry(1), budget)
+    other = Entry(1, "refine", "cd", ONE)
+    with pytest.raises(ReleaseRefused):
+        ledger.charge(other, budget)
+    with pytest.raises(ReleaseRefused):
+        ledger.validate(1, "refine", [ONE], budget)
+    assert len(ledger.entries()) == 1
+
+
 def test_a_release_beyond_the_budget_is_refused_and_leaves_no_trace() -> None:
     disk, budget = Memory(), Budget(2.0, 1e-5)
     ledger = PrivacyLedger(3, disk)
@@ -106,6 +117,15 @@ def test_a_record_in_anothers_place_is_damage() -> None:
     disk = filled(2)
     disk.write(disk.read()[:RECORD_SIZE], RECORD_SIZE)
     with pytest.raises(LedgerDamaged, match="record 1"):
+        PrivacyLedger(3, disk).entries()
+
+
+@pytest.mark.parametrize("size", [COPY_SIZE + 1, RECORD_SIZE - 1])
+def test_a_first_copy_was_whole_once_the_second_was_begun(size: int) -> None:
+    disk, torn = filled(2), bytearray(filled(3).read()[2 * RECORD_SIZE :][:size])
+    torn[70] = 0
+    disk.write(bytes(torn), 2 * RECORD_SIZE)
+    with pytest.raises(LedgerDamaged, match="record 2 was written, and is not whole"):
         PrivacyLedger(3, disk).entries()
 
 

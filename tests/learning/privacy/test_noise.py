@@ -26,6 +26,17 @@ def test_it_is_gaussian() -> None:
     assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 0.01
 
 
+def test_one_value_with_two_sigmas_has_noise_of_two_draws() -> None:
+    """Otherwise both results together would show the value."""
+    one, two = (add_noise(VALUE, sigma, MINE, "update", 1) - VALUE for sigma in (1.0, 2.0))
+    assert not np.isclose(2 * one, two).any()
+
+
+def test_the_grid_is_that_of_the_noise_however_small_the_value() -> None:
+    noised = add_noise(1e-9 * VALUE, 1.0, MINE, "update", 1)
+    assert (noised * 2.0**GRID_BITS == np.rint(noised * 2.0**GRID_BITS)).all()
+
+
 def test_the_same_value_gets_the_same_noise_and_any_other_another() -> None:
     assert (noise_on(VALUE) == noise_on(VALUE.copy())).all()
     moved = VALUE.copy()

@@ -65,6 +65,16 @@ def test_small_classes_are_left_out_and_a_member_with_nothing_else_is_named() ->
     assert client.ledger.entries() == ()
 
 
+def test_a_ledger_says_of_equal_values_of_two_members_nothing_that_is_equal() -> None:
+    """A reader could otherwise try out values."""
+    embeddings, labels, said = torch.ones(12, 4), torch.arange(12) % 3, set[str]()
+    for root in (b"\1" * 32, b"\2" * 32):
+        client = client_with(root)
+        noised_class_means(client, 1, embeddings, labels, NOISE)
+        said |= {entry.identity for entry in client.ledger.entries()}
+    assert len(said) == 2
+
+
 def test_the_same_prototypes_again_are_the_same_bytes_and_cost_nothing() -> None:
     client = client_with()
     embeddings, labels = torch.ones(12, 4), torch.arange(12) % 3

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -29,6 +30,17 @@ def test_poisson_batches_are_worth_what_the_divergence_of_their_densities_says()
 @pytest.mark.parametrize("multiplier", [1e-152, 1e-200, 5e-324])
 def test_next_to_no_noise_has_no_epsilon_rather_than_none_to_pay(multiplier: float) -> None:
     assert epsilon_of_curve(sampled_gaussian(0.1, multiplier, 4), 1e-5) == math.inf
+
+
+def test_a_curve_is_worth_what_the_proposition_says() -> None:
+    """The curve is that of the Gaussian mechanism with mu = 1, whose least epsilon is 4.377."""
+    assert epsilon_of_curve(ORDERS / 2, 1e-5) == pytest.approx(4.752728, abs=1e-6)
+
+
+def test_a_little_is_nothing_only_where_no_test_can_tell() -> None:
+    """A divergence of 1e-6 allows total variations of 7e-4, far above this delta."""
+    assert epsilon_of_curve(np.full_like(ORDERS, 1e-6), 1e-5) > 0.003
+    assert epsilon_of_curve(np.full_like(ORDERS, 1e-11), 1e-5) == 0.0
 
 
 def test_what_rare_batches_cost_is_not_lost_in_rounding() -> None:

@@ -81,4 +81,5 @@ def test_poisson_batches_and_full_ones_add_up_on_the_safe_side() -> None:
     full, sampled = Release("a", 4.0, 1.0, 1, Sampling.POISSON, 1.0), Release("b", 2.0, 1.0, 50, Sampling.POISSON, 0.01)
     both = total_epsilon([full, sampled], 1e-5)
     assert both > max(total_epsilon([full], 1e-5), total_epsilon([sampled], 1e-5))
+    assert both < total_epsilon([full, Release("b", 2.0, 1.0, 50)], 1e-5), "a secret coin still helps"
     assert total_epsilon([sampled], 1e-5) < total_epsilon([Release("b", 2.0, 1.0, 50)], 1e-5)

@@ -12,7 +12,7 @@ from fedchain.network.messages import Chunk, GetContent, GetPosts, PostMessage
 from fedchain.node.core.effects import Send
 from fedchain.node.core.events import Contributed, NotContributed
 from fedchain.node.core.voting.journal import Journal
-from fedchain.node.core.voting.vote_policy import deserves_vote
+from fedchain.node.core.voting.vote_policy import deserves_vote, rank
 from tests.support.chain.builders import keys, payload
 from tests.support.chain.late import late_genesis, place
 from tests.support.node.driver import check_promises
@@ -47,7 +47,40 @@ def late_post(stage: Stage, number: int) -> Post:
     return next(post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender == member)
 
 
+def test_a_block_without_a_late_post_that_is_owed_counts_not_all() -> None:
+    """A better one may come, so voting does not begin at once."""
+    stage = at_work()
+    late = [late_post(stage, number) for number in (0, 3)]
+    pass_by(stage, without=late[1].sender)
+    plain = stage.block()
+    for posts, is_complete in ((plain.transactions, False), ((*plain.transactions, *late), True)):
+        block = stage.block(posts=sorted(posts, key=place))
+        stage.candidate(block)
+        assert stage.node.voting.is_complete(block.hash) is is_complete
+
+
+def test_a_block_is_not_preferred_for_a_late_post_that_its_miner_showed_nobody() -> None:
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    block = stage.block(posts=sorted((*stage.block().transactions, late), key=place))
+    stage.candidate(block)
+    entry = stage.node.ledger.entries[block.hash]
+    (before, _), _ = rank(stage.node._context, entry), stage.post(late)
+    assert rank(stage.node._context, entry) == (before - 1, block.hash)
+
+
 # --- own work
+
+
+def test_a_late_post_that_is_stored_was_said_although_the_journal_is_lost() -> None:
+    """Another one for its round would be a crime."""
+    stage = at_work()
+    pass_by(stage)
+    (said,) = published(stage.contribute(7, 2), PostMessage)
+    stage.victim.journal = Journal()
+    stage.restart()
+    assert stage.node.journal.post(2, 0) == said.post
 
 
 def test_work_goes_on_when_its_phase_closes_and_the_next_begins_when_it_is_done() -> None:

@@ -221,6 +221,21 @@ def test_where_no_block_can_get_its_quorum_any_more_nobody_waits() -> None:
     assert member.hear(PREVOTE, 0, A=1, B=2, nil=1) == [("precommit", 0, NIL)], "2 for A, 2 for B, 2 are to come"
 
 
+def test_a_second_vote_of_a_liar_counts_for_no_voter_that_is_to_come() -> None:
+    member = _in_attempt_0(A)
+    member.hear(PREVOTE, 0, A=2, B=2)
+    member.agreement.ballots.add(_vote(PREVOTE, 0, C, 1), 0)
+    assert member.advance() == [], "the last two may still vote for A"
+
+
+def test_a_second_vote_of_a_liar_makes_no_quorum_that_is_waited_for() -> None:
+    member = _in_attempt_0(A)
+    member.hear(PREVOTE, 0, A=1, B=2)
+    member.agreement.ballots.add(_vote(PREVOTE, 0, C, 1), 0)
+    assert member.advance() == []
+    assert member.wakes_ms is None, "four have voted"
+
+
 # --- the next attempt
 
 
@@ -418,6 +433,13 @@ def test_a_lock_is_given_up_for_a_newer_quorum_of_prevotes() -> None:
     assert member.agreement.lock == (1, B), "it was of the attempt that we were in"
 
 
+def test_a_lock_is_given_up_for_a_quorum_of_the_very_next_attempt() -> None:
+    member = Member(A, B)
+    member.agreement.resume(3, (1, A), prevoted=False, precommitted=False)
+    _knows(member, 2, B)
+    assert member.advance() == [("prevote", 3, B)]
+
+
 @pytest.mark.parametrize(("heard", "holds"), [(None, (2, A)), ((1, B), (2, A)), ((2, A), (2, A)), ((3, B), (3, B))])
 @pytest.mark.parametrize("attempt", [1, 4, 6])
 def test_of_two_locks_the_newer_one_holds_whichever_was_there_before(
@@ -480,6 +502,13 @@ def test_what_was_voted_before_a_crash_is_not_voted_again(prevoted: bool, precom
     assert ("prevote" in {kind for kind, _, _ in said}) == (not prevoted and not precommitted)
     said = member.hear(PREVOTE, 2, A=6)
     assert ("precommit" in {kind for kind, _, _ in said}) == (not precommitted)
+
+
+def test_what_was_voted_in_the_attempt_that_we_are_in_is_remembered_after_a_silence() -> None:
+    member = Member(A)
+    member.agreement.resume(2, None, prevoted=False, precommitted=False)
+    member.agreement.resume(2, None, prevoted=True, precommitted=True)
+    assert member.advance(10**6) == []
 
 
 def test_after_a_crash_nil_is_prevoted_when_time_is_up() -> None:

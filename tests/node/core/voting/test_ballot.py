@@ -117,6 +117,21 @@ def test_the_first_decision_stays() -> None:
     assert ballots.decision.attempt == 0
 
 
+def test_the_first_quorum_of_prevotes_of_an_attempt_stays() -> None:
+    """Others were shown it, and a journal may hold it as the proof of a lock."""
+    ballots, first = Ballots(3), _certificate(A)
+    ballots.add_certificate(first)
+    ballots.add_certificate(certify(_vote(number) for number in range(1, 4)))
+    assert ballots.polka(0) == first
+
+
+def test_a_quorum_is_found_between_two_attempts_and_not_in_them() -> None:
+    ballots = Ballots(3)
+    ballots.add_certificate(_certificate(A, 2))
+    found = [ballots.has_polka(A, after, before) for after, before in ((1, 3), (2, 3), (1, 2))]
+    assert found == [True, False, False]
+
+
 def test_the_newest_quorum_before_an_attempt_is_found() -> None:
     ballots = Ballots(3)
     for attempt, block in ((1, A), (4, B), (2, C)):
@@ -198,6 +213,15 @@ def test_the_two_newest_quorums_are_kept_however_old_they_are() -> None:
         ballots.add_certificate(_certificate(A, attempt))
     ballots.reach(1_000)
     assert [ballots.polka(attempt) is not None for attempt in (0, 1, 2)] == [False, True, True]
+
+
+def test_quorums_of_attempts_whose_votes_are_kept_are_kept() -> None:
+    """A leader may propose the block of any of them."""
+    ballots = Ballots(3)
+    for attempt in (0, 1, 2):
+        ballots.add_certificate(_certificate(A, attempt))
+    ballots.reach(ATTEMPTS_BEHIND)
+    assert [ballots.polka(attempt) is not None for attempt in (0, 1, 2)] == [True] * 3
 
 
 def test_votes_ahead_of_everybody_do_not_come_first_in_a_list() -> None:

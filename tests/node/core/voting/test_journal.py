@@ -123,6 +123,12 @@ def test_it_vouches_for_what_it_knows_and_for_what_is_past() -> None:
         assert not journal.vouches_for(foreign)
 
 
+def test_one_vote_with_two_measurements_is_one_vote() -> None:
+    vote = _vote(5, 1, PRECOMMIT)
+    journal = Journal().with_vote(vote)
+    assert journal.vouches_for(replace(vote, clock_ms=vote.clock_ms + 1))
+
+
 def test_what_was_heard_of_us_is_never_contradicted() -> None:
     journal = Journal().with_post(_post(3))
     heard = journal.adopt(_vote(5, 1, PRECOMMIT)).adopt(_post(4))
@@ -152,6 +158,7 @@ def test_damaged_journals_are_refused() -> None:
         data[:-1],
         data + b"\x00",
         encode([2, [0, 0, 0], [], [], [], []]),
+        encode([0, [0, 0, 0], [], [], [], []]),
         encode([1, [0, 0], [], [], [], []]),
         encode([1, [0, 0, 0], [], [[1, b"short"]], [], []]),
         encode([1, [0, 0, 0], [], [], []]),

@@ -148,6 +148,15 @@ def test_an_earlier_selfs_words_are_answered_and_stop_nobody() -> None:
     assert published(stage.victim.effects, EvidenceMessage) == []
 
 
+def test_our_own_words_are_no_other_process() -> None:
+    """Others pass them on, and to us as well."""
+    stage = _begun()
+    for session in _said(stage.wait(2)):
+        effects = stage.receive(SessionMessage(session))
+        assert (refused(effects), _said(effects)) == (["AlreadyKnown"], [])
+    assert not stage.node._parts.sessions.is_ending()
+
+
 def test_no_vote_of_another_members_process_stops_us() -> None:
     stage = _begun()
     other = stage.chain.key(stage.others[0])

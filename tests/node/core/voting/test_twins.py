@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 
-from fedchain.chain.genesis import PhaseRule
+from fedchain.chain.genesis import Contributor, PhaseRule
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
@@ -26,7 +26,7 @@ from fedchain.node.core.voting.twins import (
 )
 from fedchain.node.shell.run import limits_of
 from tests.support.campaigns import some
-from tests.support.chain.builders import UPDATE, SumRules, genesis, keys, payload, post
+from tests.support.chain.builders import UPDATE, SumRules, double_vote, genesis, keys, payload, post
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, asked_to_mine, published, refused, votes
 from tests.support.node.twin_scenarios import MEMORIES, copied, doubled, federation, is_accused, restarted, restored
 
@@ -109,6 +109,35 @@ def test_claims_are_those_of_members_and_one_of_each(committee_size: int) -> Non
     assert _says(stage.receive(stage.status(), stage.others[1]))
 
 
+def test_a_claim_under_our_own_key_lets_nobody_speak() -> None:
+    stage = Stage(genesis(4), is_heard=False)
+    for peer in (stage.me, stage.others[0]):
+        stage.receive(stage.status(), peer)
+    assert stage.node.is_silent(), "one of the others may lie"
+
+
+def test_a_convicted_member_s_claim_lets_nobody_speak() -> None:
+    """The members that it is one of are fewer now, and so are those that may lie."""
+    stage = Stage(genesis(7), contributes=False)
+    culprit, *rest = stage.others
+    block = stage.block(
+        without=[stage.me],
+        evidence=[double_vote(stage.chain.key(culprit), stage.genesis, 1)],
+        miner=stage.chain.key(rest[0]),
+    )
+    stage.candidate(block)
+    stage.final(block)
+    assert stage.node.head.roster.culprits == {culprit}
+    stage.restart(is_heard=False)
+    for other in (culprit, rest[0]):
+        stage.receive(stage.status(), other)
+    stage.wait(2 * LISTENING_MS / 1_000)
+    assert stage.node.is_silent(), "one of the two that count may lie"
+    stage.receive(stage.status(), rest[1])
+    stage.wait(2 * LISTENING_MS / 1_000)
+    assert not stage.node.is_silent()
+
+
 def test_where_the_network_connects_to_few_they_are_enough() -> None:
     stage = Stage(genesis(10), is_heard=False, neighbours=4)
     assert not _says(stage.wait(60))
@@ -163,6 +192,14 @@ def test_a_post_that_we_did_not_make_is_ours_from_then_on() -> None:
     assert stage.node.journal.post(1, 0) == other
     assert stage.node._context.mempool.get((1, 0), stage.me) == other, "others count it"
     assert not _says(stage.wait(100))
+
+
+def test_a_post_that_we_did_not_make_makes_us_silent_behind_a_setup_as_well() -> None:
+    stage = Stage(genesis(4, setup=(PhaseRule("keys", Contributor.PARTICIPANT),)), contributes=False)
+    _others_finalize(stage)
+    assert (stage.node.head.height, stage.node.head.round, stage.node.is_silent()) == (1, 1, False)
+    stage.receive(PostMessage(post(stage.victim.key, stage.genesis, 1, payload(99)), payload(99)))
+    assert stage.node.is_silent()
 
 
 def test_what_we_said_ourselves_makes_nobody_silent() -> None:
@@ -302,6 +339,17 @@ def test_a_statement_of_our_own_from_ahead_is_written_down_when_its_height_opens
     assert stage.node.journal.slot == far.slot
     assert stage.node.journal.lock == (3, ELSEWHERE)
     assert stage.node.voting.agreement.lock == (3, ELSEWHERE)
+
+
+def test_a_statement_from_ahead_that_is_shown_again_and_again_keeps_nobody_silent() -> None:
+    """Anybody can show it."""
+    stage = Stage(genesis(4, phase_timeout_ms=2_000), contributes=False)
+    ahead = stage.a_vote(stage.me, ELSEWHERE, PRECOMMIT, 3, 2)
+    for _ in range(2 * SILENT_TIMEOUTS):
+        stage.receive(VoteMessage(ahead))
+        assert stage.node.is_silent()
+        stage.tick(1)
+    assert not stage.node.is_silent()
 
 
 def test_statements_of_our_own_from_ahead_are_kept_up_to_a_number() -> None:

@@ -306,6 +306,29 @@ def test_a_precommit_says_who_was_late() -> None:
     assert (said.waited_ms // 1_000, said.punctual) == (21, marks)
 
 
+def test_a_precommit_says_who_was_late_and_had_reached_the_miner_all_the_same() -> None:
+    stage, late = _budgeted(phase_timeout_ms=20_000)
+    stage.tick(21)
+    stage.tick(1)
+    stage.post(late)
+    stage.tick(SLACK_S + 1)
+    block = stage.block()
+    said = _precommit([*stage.candidate(block), *stage.vote(block, stage.others)]).turnout
+    assert said is not None
+    assert said.punctual == mark_seats(range(5))
+
+
+def test_the_interval_before_a_round_is_no_time_that_its_posts_took() -> None:
+    stage = Stage(living_genesis(5, phase_timeout_ms=20_000, round_interval_ms=30_000))
+    stage.accept()
+    stage.tick(31)
+    stage.post(*stage.others_posts())
+    block = stage.block()
+    said = _precommit([*stage.candidate(block), *stage.vote(block, stage.others)]).turnout
+    assert said is not None
+    assert said.quorum_ms == 1_000
+
+
 def test_a_precommit_without_the_posts_required_says_whose_are_here() -> None:
     """A node that was just started lacks most of them. If it said nothing, it could not be told from a liar."""
     stage = Stage(living_genesis(7), contributes=False)

@@ -324,6 +324,13 @@ def test_early_votes_of_strangers_and_forged_ones_leave_no_trace() -> None:
     assert _early(stage) == 3, "forged votes take nobody's place"
 
 
+def test_who_has_no_vote_at_this_height_may_have_one_at_the_next() -> None:
+    stage = Stage(genesis(7, committee_size=4))
+    outside = [member for member in stage.others if member not in stage.node.head.roster.electors]
+    stage.vote(NIL, outside, height=2)
+    assert _early(stage) == len(outside) > 0
+
+
 def test_a_member_has_room_for_few_early_votes() -> None:
     stage = Stage(genesis(4))
     for attempt in range(50):
