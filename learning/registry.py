@@ -241,30 +241,38 @@ def require_file(what: str, path: Path) -> None:
 def import_file(what: str, path: Path) -> ModuleType:
     """Import a file by its place. Raises `ConfigurationError`, which begins with `what`, where it is impossible.
 
-    The module is called as it would be if its folder were the current one, unless another one is called so.
+    The module is called as it would be if its folder were the current one, unless another one is called so. A file that
+    was imported here, and was edited since, is imported anew, as a session in a notebook expects of a file's name.
     """
     require_file(what, path)
     path = path.resolve()
     if path == running_script():
         return sys.modules["__main__"]
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) == str(path):
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
+    known = {name: module for name, module in list(sys.modules.items()) if getattr(module, "__file__", "") == str(path)}
+    for module in known.values():
+        if getattr(module.__spec__, "loader_state", None) in (None, source):  # None: Python's own import
             return module
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # modules beside it are found, and no file there takes a library's place
-    name = f"{path.stem}_" if path.stem in sys.modules else path.stem
+    name = next(iter(known), f"{path.stem}_" if path.stem in sys.modules else path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, f"{path} ends with {FILE_SUFFIX}"
-    assert spec.loader is not None, f"{path} ends with {FILE_SUFFIX}"
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader_state = source
+    made = importlib.util.module_from_spec(spec)
+    sys.modules |= dict.fromkeys([name, *known], made)
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec", dont_inherit=True), vars(made))
     except BaseException as error:
         del sys.modules[name]
+        sys.modules |= known
         if isinstance(error, Exception | SystemExit):
             raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
         raise
-    return module
+    return made
 
 
 def running_script() -> Path | None:

@@ -1,9 +1,7 @@
 """Finding an interrupted run: its folder, its scenario, and whether it can go on."""
 
-import inspect
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS
 from fedchain.files.tables import read_toml
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.own_code import hashes_of_own
+from fedchain.simulator.own_code import hashes_of_own, typed_source
 from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
@@ -144,9 +142,8 @@ def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, 
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
     values = {name: value for name, value in scenario.to_dict().items() if name not in _without_effect(scenario)}
     own = {"scenario": sha256(tomli_w.dumps(values).encode()).hex()} | hashes_of_own(scenario)
-    if task is not None and not scenario.task:
-        with suppress(OSError, TypeError):  # code that was typed has no source
-            own["task"] = sha256(inspect.getsource(task).encode()).hex()
+    if task is not None and not scenario.task and (source := typed_source(task)):
+        own["task"] = sha256(source).hex()
     return known | {name: f"of SHA-256 {found[:16]}" for name, found in own.items()}
 
 

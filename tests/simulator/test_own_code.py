@@ -1,11 +1,15 @@
 """A user's own files are known by what they hold, so that nothing computed with other code is taken for theirs."""
 
+import linecache
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.simulator.own_code import hashes_of_own
+from fedchain.simulator.own_code import hashes_of_own, typed_source
 from fedchain.simulator.reproduction.experiment import key_of
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.scenario import Scenario
@@ -48,3 +52,80 @@ def test_a_module_and_weights_count_by_what_they_hold(tmp_path: Path) -> None:
     assert key_of(one) != before
     with pytest.raises(ConfigurationError, match="gone cannot be read"):
         key_of(Scenario(method="fedavg", weights=str(tmp_path / "gone")))
+
+
+NOTEBOOK = """
+from dataclasses import dataclass
+from functools import cache
+from fedchain.learning.methods.blade_fl import BladeFl
+
+@cache
+def helped(value):
+    return value * 2
+
+class Model:
+    def forward(self, x):
+        return helped(x)
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(BladeFl):
+    share: float = 0.5
+    @property
+    def phases(self):
+        return super().phases
+    def update(self, client, round):
+        return [helped(value) for value in ()]
+
+def load(member):
+    return Model, (), ()
+
+def bound(scale):
+    return lambda member: helped(member)
+
+class Loader:
+    def __call__(self, member):
+        return Model, (), ()
+    def load(self, member):
+        return self(member)
+
+unused = 1
+"""
+"""Cells of a notebook, of which `inspect` knows the functions' source and no class's."""
+
+_cells = count()
+
+
+def _entered(text: str) -> dict[str, Any]:
+    place = f"<cell {next(_cells)}>"
+    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+    names: dict[str, Any] = {"__name__": "a notebook"}
+    exec(compile(text, place, "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("unused = 1", "unused = 2", ""),
+        ("value * 2", "value * 3", "Mine load closed partial instance method"),
+        ("helped(x)", "helped(-x)", "load partial instance method"),
+        ("share: float = 0.5", "share: float = 0.6", "Mine"),
+        ("super().phases", "super().phases[:1]", "Mine"),
+        ("return Model, (), ()", "return Model, [], []", "load partial instance method"),
+        ("return self(member)", "return self(-member)", "instance method"),
+    ],
+)
+def test_code_of_a_notebook_counts_with_all_of_the_notebook_that_it_names(
+    before: str, after: str, changed: str
+) -> None:
+    def told(text: str) -> dict[str, bytes]:
+        names = _entered(text)
+        mine, load, bound, loader = names["Mine"], names["load"], names["bound"](1), names["Loader"]()
+        made = {"Mine": mine, "load": load, "closed": bound}
+        made |= {"partial": partial(load, 1), "instance": loader, "method": loader.load}
+        return {key: typed_source(value) for key, value in made.items()}
+
+    first, again, other = told(NOTEBOOK), told("\n\n" + NOTEBOOK), told(NOTEBOOK.replace(before, after))
+    assert first == again
+    assert all(first.values())
+    assert {key for key in first if first[key] != other[key]} == {*changed.split()}
