@@ -92,13 +92,34 @@ def kept_generator() -> Iterator[None]:
 
 
 @contextmanager
+def in_float32() -> Iterator[None]:
+    """Compute in float32 whatever a notebook or a task's file has set: new numbers are of that type, and products of
+    matrices keep all of its bits. Leave torch's settings as they were.
+    """
+    kind = torch.get_default_dtype()
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # it is another one on each kind of device, which torch tells by other names
+        precision = ""
+    torch.set_default_dtype(torch.float32)
+    if precision:
+        torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        if precision:
+            torch.set_float32_matmul_precision(precision)
+        torch.set_default_dtype(kind)
+
+
+@contextmanager
 def as_training(device: torch.device) -> Iterator[None]:
     """Compute as a training process does on a device, and leave torch's generator, threads and settings as they were.
 
     On a card the same numbers give the same sums each time.
     """
     threads, before = torch.get_num_threads(), _Here.device
-    with kept_generator(), nullcontext() if device.type == "cpu" else _repeating():
+    with kept_generator(), in_float32(), nullcontext() if device.type == "cpu" else _repeating():
         use_threads()
         _Here.device = device
         try:

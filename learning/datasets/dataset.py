@@ -71,7 +71,7 @@ class Dataset:
 
 @functools.lru_cache(maxsize=8)
 def _per_channel(values: tuple[float, ...], dimensions: int) -> torch.Tensor:
-    return torch.tensor(values).reshape(-1, *(1,) * (dimensions - 1))
+    return torch.tensor(values, dtype=torch.float32).reshape(-1, *(1,) * (dimensions - 1))
 
 
 @functools.cache

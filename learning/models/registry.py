@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import torch
 
-from fedchain.learning.device import kept_generator
+from fedchain.learning.device import in_float32, kept_generator
 from fedchain.learning.exceptions import UnknownName
 from fedchain.learning.models.base import Model, normalization_names, trainable_names
 from fedchain.learning.models.frozen import FrozenHead
@@ -64,7 +64,7 @@ def build_model(name: str, seed: int, **shape: int) -> Model:
     """
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
-    with kept_generator():
+    with kept_generator(), in_float32():
         seed_torch(seed)
         model = MODELS[name](**{key: shape[key] for key in _parameters_of(name) if key in shape})
     # Pixel by pixel in memory, a CPU trains the convolutional network in two thirds of the time.

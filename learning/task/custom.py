@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.device import DEVICE
+from fedchain.learning.device import DEVICE, in_float32
 from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
 from fedchain.learning.models.base import (
     Model,
@@ -183,7 +183,8 @@ def call_task(
             elif sets is None:
                 sets = Sets(read_examples("train set", train), read_examples("test set", test))
                 _validate_alike(sets)
-        with seeded(seed):  # afresh: a class's parameters shall not depend on how much was drawn for the data
+        # afresh: the parameters of a class shall not depend on how much was drawn for the data
+        with seeded(seed), in_float32():
             module = _build(model)
             inputs = sets.train.inputs[:2] if like is None else _zeros(like)
             method = load_method(config.method)
@@ -203,7 +204,8 @@ def build_own_module(config: LearningConfig, task: TaskFunction, client: int) ->
     """Return the function's module for a client as the user made it, with its own `forward`, and untrained."""
     with _named(task), seeded(_seed(config, client)):
         model, _, _ = _call_function(config, task, client)
-        return _build(model)
+        with in_float32():
+            return _build(model)
 
 
 def _call_function(config: LearningConfig, task: TaskFunction, client: int) -> tuple[Any, Any, Any]:

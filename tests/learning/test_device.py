@@ -1,4 +1,4 @@
-"""Training leaves the process as it found it: torch's generator, and the number of its threads."""
+"""Training leaves the process as it found it: torch's generator, its threads, and what numbers it makes."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedchain.learning.device import THREADS, as_training, describe_device, device_in_use, find_device, kept_generator
+from fedchain.learning.device import (
+    THREADS,
+    as_training,
+    describe_device,
+    device_in_use,
+    find_device,
+    in_float32,
+    kept_generator,
+)
 from fedchain.learning.exceptions import ConfigurationError
 
 
@@ -41,6 +49,34 @@ def test_threads_come_back_even_if_training_fails(two_threads: None) -> None:
         fail_in_training()
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.fixture
+def other_numbers() -> Iterator[None]:
+    """Numbers as notebooks want them for themselves."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.set_default_dtype(torch.float32)
+
+
+def test_training_is_in_whole_float32_whatever_the_process_has_set(other_numbers: None) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail_in_training()
+    with as_training(torch.device("cpu")):
+        assert (torch.get_default_dtype(), torch.get_float32_matmul_precision()) == (torch.float32, "highest")
+    assert (torch.get_default_dtype(), torch.get_float32_matmul_precision()) == (torch.float64, "medium")
+
+
+def test_precisions_that_torch_tells_by_other_names_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*precision: str) -> str:
+        raise RuntimeError("mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", refuse)
+    with in_float32():
+        assert torch.get_default_dtype() == torch.float32
 
 
 def test_a_device_is_the_processor_a_card_or_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,12 @@
 """A federation in memory plays rounds."""
 
+from collections.abc import Iterator
+
+import pytest
+import torch
+
 from fedchain import testing
+from fedchain.learning.task.choice import TaskFunction
 from tests.python.tasks import load
 
 
@@ -9,3 +15,28 @@ def test_a_federation_in_memory_plays_rounds() -> None:
     made = federation.play(rounds=2)
     assert (federation.round, len(made)) == (2, 2)
     assert "model.words.weight" in federation.known()
+
+
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[TaskFunction | None, bytes]:
+    return {task: _learned(task) for task in (load, None)}
+
+
+def _learned(task: TaskFunction | None) -> bytes:
+    federation = testing.Federation.of("dfpl", task=task, clients=2, local_steps=2)
+    federation.play()
+    return federation.knowledge
+
+
+@pytest.mark.parametrize("task", [load, None], ids=["own class", "digits"])
+def test_it_learns_the_same_where_a_notebook_computes_in_doubles(
+    task: TaskFunction | None, expected: dict[TaskFunction | None, bytes], in_float64: None
+) -> None:
+    assert _learned(task) == expected[task]
