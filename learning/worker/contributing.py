@@ -19,6 +19,7 @@ from fedchain.learning.exceptions import (
     OwnCodeFailed,
     TrainingDiverged,
     UnsoundNumbers,
+    one_line,
 )
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Method, Phase
@@ -33,6 +34,9 @@ from fedchain.learning.worker.compressing import compress
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.stores import PartsOf
+
+_BACKWARD = ("gradients_of", "_engine_run_backward")
+"""Functions that ask torch for gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +160,18 @@ class Contributing:
 
     def _work(self, phase: Phase, client: Client, round: Round) -> Tensors:
         """Have the method do the client's work. Raises `ConfigurationError` where batch normalization gets one value of
-        a channel, as of a batch of one example."""
+        a channel, as of a batch of one example, and `OwnCodeFailed` where a user's own model has no gradient: it ran
+        without one, or changed in place what one is computed from, and no line of it is where torch says so.
+        """
         try:
             return self._method.work(phase)(client, round)
+        except RuntimeError as error:
+            is_own = not type(client.model).__module__.startswith("fedchain.")
+            if not is_own or type(error) is not RuntimeError or _raised_in(error) not in _BACKWARD:
+                raise
+            raise OwnCodeFailed(f"peer {client.index}: its model has no gradient: {one_line(error)}") from error
         except ValueError as error:
-            if traceback.extract_tb(error.__traceback__)[-1].name != "_verify_batch_size":
+            if _raised_in(error) != "_verify_batch_size":
                 raise
             raise ConfigurationError(
                 f"peer {client.index}, of {len(client.train_labels)} training examples: batch normalization takes "
@@ -222,3 +233,8 @@ def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
 def _count_scalars(posted: Tensors) -> int:
     """Count the floating-point numbers of a post."""
     return sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
+
+
+def _raised_in(error: Exception) -> str:
+    """The function that raised an error."""
+    return traceback.extract_tb(error.__traceback__)[-1].name

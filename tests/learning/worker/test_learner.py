@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from fedchain.learning.training.evaluation import calculate_taa
 from fedchain.learning.training.measured import Measurements
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
+from fedchain.testing.federation import small_config
 
 METHODS = ("dfpl", "fedavg", "blade-fl", "solo")
 
@@ -59,6 +61,40 @@ def test_a_batch_that_is_too_small_for_its_model_is_told_in_one_line(vectorizes:
     for index, error in enumerate(found):
         assert isinstance(error, ConfigurationError)
         assert re.match(rf"peer {index}, of \d+ training examples: batch normalization takes more than", str(error))
+    assert learner.checkpoint(0) == before
+
+
+class Detached(torch.nn.Linear):
+    """Left in the state in which it was measured."""
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)
+
+
+class Changing(torch.nn.Linear):
+    """Changes what its gradient is computed from."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).sigmoid_().exp_().mul_(2).tanh().add_(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [(Detached, "element 0 of tensors does not require grad"), (Changing, "modified by an inplace operation")],
+)
+@pytest.mark.parametrize("vectorizes", [False, True])
+def test_a_users_model_without_a_gradient_is_told_in_one_line(model: Any, said: str, vectorizes: bool) -> None:
+    def task(member: int) -> Any:
+        examples = torch.rand(8, 4, generator=torch.Generator().manual_seed(member)), torch.arange(8) % 2
+        return model(4, 2), examples, examples
+
+    learner = Learner(small_config("fedavg", task), task)
+    learner.train_on("cpu", vectorize_clients=vectorizes)
+    before = learner.checkpoint(0)
+    for index, error in enumerate(learner.contribute_together([0, 1], "update", 1, b"")):
+        assert isinstance(error, OwnCodeFailed)
+        assert re.match(f"peer {index}: its model has no gradient: RuntimeError: .*{said}.*$", str(error))
     assert learner.checkpoint(0) == before
 
 
