@@ -211,6 +211,14 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
         fedchain.open_run(tmp_path / "run")
 
 
+def test_a_scenario_keeps_its_name_beside_a_function(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"task": load, "rounds": 1, **QUICK}
+    named = fedchain.simulate(**given, name="words", out=tmp_path / "run")
+    again = fedchain.simulate(task=load, scenario=tmp_path / "run" / "scenario.toml")
+    assert (again.scenario.name, again.trace_hash) == ("words", named.trace_hash)
+    assert fedchain.simulate(**given, scenario=fedchain.Scenario()).scenario.name == "own"
+
+
 def test_a_finished_run_of_a_function_that_no_name_leads_to_is_opened_with_the_function(tmp_path: Path) -> None:
     def here(member: int) -> Any:
         return load(member)

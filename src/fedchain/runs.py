@@ -357,20 +357,22 @@ class _Order:
             raise ScenarioError(f"track is {track!r}, it must be names of trackers")
         use_current_folder()
         values = {name: value for name, value in given.items() if value is not None}
-        function = None
+        begun, function = _values_of(scenario), None
         if isinstance(task, str):
             values["task"] = task
         elif task is not None:
             if not callable(task):
                 raise ScenarioError(f"task is {task!r}, it must be a function or FILE.py:function")
             function = task
-            values = {"dataset": OWN, "name": OWN, "task": name_task(task)} | values
+            values = {"dataset": OWN, "task": name_task(task)} | values
+            if begun.get("name", Scenario().name) == Scenario().name:  # it is another simulation than the default one
+                values = {"name": OWN} | values
         method = values.get("method", "")
         if not isinstance(method, str):
             values["method"], differing = name_method(method)
             if not isinstance(method, type):
                 values["hyperparameters"] = differing | dict(values.get("hyperparameters", {}))
-        values = _values_of(scenario) | values
+        values = begun | values
         if (key := misplaced(values)) is not None:
             form = f"hyperparameters={{{key!r}: {values[key]!r}}}"
             raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: {form}")
