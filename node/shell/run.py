@@ -36,7 +36,7 @@ from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed, valida
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.part_lists import lists_parts
 from fedchain.node.core.parts import Conduct
-from fedchain.node.custody.dealing import ShareMissing, read_share
+from fedchain.node.custody.dealing import ShareMissing, dealt_key, read_share
 from fedchain.node.custody.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.genesis_file import read_genesis
@@ -110,7 +110,7 @@ def run_node(
     joining = Joining(key, next_key, invitation, Caller(key, next_key))
     validate_choice(learning_from_genesis(genesis), config.task)
     raise_file_limit(len(genesis.members), members_max(genesis))
-    secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)  # founders alone were dealt any
+    secrets = _dealt_secrets(config, genesis, key.public_key, passphrase)
     folder = Path(config.data)
     if not (folder / CHAIN_FOLDER).exists():
         validate_wait(config, len(genesis.members), height=0)  # before anything is written
@@ -163,13 +163,18 @@ def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next
 
 def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:
     """The secrets that this member was dealt. A member that lost its share still takes part: others open the sums."""
-    if member not in genesis.index:
+    if not _was_dealt(genesis, member):
         return {}
     try:
         return read_share(Path(config.key), genesis, member, passphrase)
     except ShareMissing as error:
         log.warning("%s; until then this member posts, but helps to open nothing", error)
         return {}
+
+
+def _was_dealt(genesis: Genesis, member: PublicKey) -> bool:
+    """Whether a member was dealt a share of a decryption key, be it here or not: founders alone were."""
+    return member in genesis.index and dealt_key(learning_from_genesis(genesis)) is not None
 
 
 def open_store(folder: Path, genesis: Genesis) -> Store:
@@ -257,7 +262,7 @@ async def _serve(
                 tasks.start_soon(_inform, manager, training, service, seat)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
                 tasks.start_soon(joining.caller.wait, service, tasks.cancel_scope.cancel)
-                make_key = _cannot_change_keys if secrets else joining.next_key.make
+                make_key = _cannot_change_keys if _was_dealt(genesis, key.public_key) else joining.next_key.make
                 requests = Requests(service, key, folder, network.known_places, places_max(genesis))
                 tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))
                 running.append(service)

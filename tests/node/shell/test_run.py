@@ -1,5 +1,6 @@
 """A process begins with settings that fit its federation."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +124,26 @@ def test_a_node_asks_for_the_files_of_all_members_that_may_come(here: Path, monk
         with pytest.raises(NodeConfigError, match="wait_for is 9"):  # behind it, before anything is written
             run_node(NodeConfig(genesis=name, key="one.pem", data="data", wait_for=9), keys(1)[0])
     assert asked == [(2, 400), (2, 2)]
+
+
+def test_a_member_that_was_dealt_a_share_keeps_its_key_where_the_share_is_not_installed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given another key, to which nobody seals the share: by and by too few could open a sum."""
+    three = [word for key in keys(3) for word in ("--member", address(key.public_key))]
+    method = ("--method", "tests.support.learning.small_keys:SmallKeyFedPh", "--set", "encryption=threshold")
+    done("genesis", "new", "sealed", *three, *method, "--set", "contributors_min=3")
+    asked = list[Callable[[], PrivateKey]]()
+
+    def take_place(service: Service, key: PrivateKey, requests: object, make_key: Callable[[], PrivateKey]) -> object:
+        asked.append(make_key)
+        raise NodeConfigError("enough was seen")
+
+    monkeypatch.setattr("fedchain.node.shell.run.Desk", take_place)
+    assert start(genesis="sealed") == "enough was seen"
+    with pytest.raises(NodeConfigError, match="was dealt a share, which is sealed to its key"):
+        asked[0]()
+    assert not (here / "key.pem.next").exists()
 
 
 def test_a_node_and_its_federation_must_both_speak_of_own_data(here: Path) -> None:
