@@ -252,6 +252,7 @@ class Desk:
         self._expect_of_others(change.kind, place_of(node.head.roster, node.head.records, change))
         if change.amendment is not None:
             _expect_of_use(genesis, node.head, change.amendment)
+            _expect_no_absent_heir(node.head, change.amendment)
         if change.kind is ChangeKind.REMOVE:
             _expect_shares_left(genesis, node.head, change.member)
         had = any(approval.approver == self._key.public_key for approval in change.approvals)
@@ -367,6 +368,17 @@ def _expect_of_use(genesis: Genesis, head: State, amendment: Amendment) -> None:
         expect_of_use(genesis, head.amendments, amendment.values)
     except ConfigurationError as error:
         raise NodeConfigError(str(error)) from None
+
+
+def _expect_no_absent_heir(head: State, amendment: Amendment) -> None:
+    """Raise NodeConfigError for an amendment that hands the aggregator's role to a member that is away: it would be
+    passed over. A place that is nobody's is refused behind this."""
+    place = dict(amendment.values).get(AGGREGATOR)
+    if isinstance(place, int) and place < len(head.records) and head.records[place].next is Standing.AWAY:
+        raise NodeConfigError(
+            f"peer {place} is away, and would be passed over as the aggregator: it has to be back before, by: "
+            "fedchain node back FOLDER"
+        )
 
 
 def _expect_shares_left(genesis: Genesis, head: State, member: PublicKey) -> None:

@@ -334,6 +334,24 @@ def test_the_role_of_the_aggregator_is_handed_to_a_member_by_number_or_address()
         amend(desk, "aggregator=5")
 
 
+def test_the_role_of_the_aggregator_is_not_handed_to_a_member_that_is_away() -> None:
+    """All approved, and were told from which round on it holds; then the member was passed over without a word."""
+    phases = (PhaseRule("update", Contributor.PARTICIPANT), PhaseRule("global", Contributor.AGGREGATOR))
+    it = office(learning=LEARNING, phases=phases, aggregator=AggregatorRule.FIXED)
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+    proposed = propose_amendment(amendment_of({"aggregator": 3}), "", sequence=0, until=UNTIL)
+    proposed = proposed.approved(it.chain.key(it.genesis.members[1]), it.genesis.chain_id)
+    it.receive(ChangeMessage(proposed))
+    block = it.block(changes=[own(it.chain, 3, ChangeKind.AWAY)])
+    it.candidate(block)
+    it.final(block)
+    said = "peer 3 is away, and would be passed over as the aggregator: it has to be back before"
+    with pytest.raises(NodeConfigError, match=said):
+        amend(desk, "aggregator=3")
+    assert said in it.refusal("approve", which=proposed.hash.hex()[:8])
+    assert "1 of 4 approve" in amend(desk, "aggregator=2")
+
+
 def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_approved_of() -> None:
     it = office(learning=LEARNING)
     desk = Desk(it, it.chain.key(it.me), Nobody())
