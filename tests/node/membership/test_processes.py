@@ -137,9 +137,13 @@ class Life:
                 break
         return node
 
-    def sees(self, node: LocalNode, name: str) -> bool:
+    def sees(self, node: LocalNode, name: str, approvals: int = 0) -> bool:
+        """Whether a change whose text names this is open at a node, with so many approvals."""
         answer: dict[str, Any] = ask(node.folder, {"ask": "members"}) or {}
-        return name in " ".join(change["text"] for change in answer["changes"])
+        return any(name in change["text"] and len(change["approved"]) >= approvals for change in answer["changes"])
+
+    def all_see(self, name: str, approvals: int) -> bool:
+        return all(self.sees(node, name, approvals) for node in self.here())
 
     def lose(self, number: int) -> None:
         """A node dies with its disk, and its member counts no more after a while."""
@@ -166,10 +170,10 @@ class Life:
 
     def agree(self, members: list[int], name: str, shown: str, **words: str | list[str]) -> None:
         """Members type the same until enough of them have."""
-        for number in members:
+        for count, number in enumerate(members, 1):
             if "not yet" not in self.say(number, name, **words):
                 return
-            wait_until(lambda: all(self.sees(node, shown) for node in self.here()), "it spreads", PATIENCE_S)
+            wait_until(partial(self.all_see, shown, count), "it spreads", PATIENCE_S)
         raise AssertionError(f"{len(members)} were not enough to {name}")
 
     def amend(self, *values: str) -> None:
