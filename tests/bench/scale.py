@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tests.bench.processes import Cost, measure, warning
 
-SCALE = {"rounds": 4, "committee_size": 32, "proof_function": "sha256d", "version": 2}
+SCALE = {"rounds": 4, "committee_size": 32, "proof_function": "sha256d"}
 PEERS = 20, 100, 400
 
 

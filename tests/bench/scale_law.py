@@ -216,7 +216,7 @@ def _extrapolated(runs: Sequence[Found], shared: NDArray[np.float64], own: NDArr
     heads = "members", "post", "MB a member", "CPU a member (s)", "CPU simulated (s)", "GiB simulated"
     table = Table(*heads, title=f"a round, extrapolated: p {NEAR:,}, c 32, d {DEGREE:.0f}, 5 s", box=None)
     base, peer, pair = memory_of(runs)
-    state_s = measure("roster", SCALE | {"peers": 10_000}).printed["state_s"] / 10_000
+    state_s = measure("roster", SCALE | {"peers": 10_000, "contributors_per_round": 100}).printed["state_s"] / 10_000
     for count in MEMBERS:
         for posting in (count, 100):
             meshed = Shape(members=count, contributors=posting, committee=32, payload=NEAR, degree=DEGREE)

@@ -11,7 +11,9 @@ from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding
+from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member_set import MemberSet
+from fedchain.chain.membership.turnout import MARKS_SIZE_MAX, Turnout
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -38,6 +40,8 @@ from tests.support.simulator.scale import Shape, bytes_of_run, padded_simulation
 from tests.support.simulator.trivial import trivial_scenario
 
 HASH, CLOCK_MS, MINING_MS = sha256(b"block"), 1_700_000_000_000, 4_000
+MEMBERS = 160
+"""As many that the law's share of their marks is a whole number of bytes."""
 
 RUNS: dict[str, tuple[dict[str, Any], int]] = {
     "all post and vote": ({"peers": 8}, 12),
@@ -57,17 +61,21 @@ def posts(count: int, payload: int) -> tuple[Post, ...]:
     return (sign_post(key, HASH, 1, 0, bytes(payload)),) * count
 
 
-def certificate(votes: int) -> Certificate:
-    slot = 7, 0, VoteKind.PRECOMMIT
-    signed = (sign_vote(key, HASH, slot, HASH, clock_ms=CLOCK_MS, mining_ms=MINING_MS) for key in builders.keys(votes))
-    return certify(signed)
+def turnout(members: int) -> Turnout:
+    """Marks that are as long as those of the law: the second ones are a share of the first."""
+    marks = b"\xff" * min((members + 7) // 8, MARKS_SIZE_MAX)
+    return Turnout(1_000, 200, marks, marks[: round(scale.AWAITED * len(marks))])
 
 
-def block(count: int, votes: int, payload: int) -> Block:
-    header = builders.ChainBuilder(builders.genesis()).extend().header
-    header = type(header)(*[*header.to_record()[:-1], 2**63])
+def certificate(votes: int, said: Turnout) -> Certificate:
+    slot, measured = (7, 0, VoteKind.PRECOMMIT), {"clock_ms": CLOCK_MS, "mining_ms": MINING_MS}
+    return certify(sign_vote(key, HASH, slot, HASH, turnout=said, **measured) for key in builders.keys(votes))
+
+
+def block(count: int, votes: int, payload: int, members: int = MEMBERS) -> Block:
+    header = replace(builders.ChainBuilder(builders.genesis(version=CHANGES_VERSION)).extend().header, nonce=2**63)
     key = builders.keys(1)[0]
-    return sign_block(key, HASH, header, posts(count, payload), certificate(votes) if votes else None)
+    return sign_block(key, HASH, header, posts(count, payload), certificate(votes, turnout(members)) if votes else None)
 
 
 @pytest.mark.parametrize("payload", [12, 200, 4_000, 70_000])
@@ -80,18 +88,18 @@ def test_posts_have_the_sizes_of_the_law(payload: int) -> None:
 def test_votes_have_the_sizes_of_the_law() -> None:
     key = builders.keys(1)[0]
     prevote = sign_vote(key, HASH, (7, 0, VoteKind.PREVOTE), HASH)
-    precommit = certificate(1).votes[0]
+    precommit = certificate(1, turnout(MEMBERS)).votes[0]
     assert len(encode_message(VoteMessage(prevote))) == scale.prevote_size()
-    assert len(encode_message(VoteMessage(precommit))) == scale.precommit_size(MINING_MS)
+    assert len(encode_message(VoteMessage(precommit))) == scale.precommit_size(MEMBERS)
 
 
 @pytest.mark.parametrize(("count", "votes"), [(3, 0), (3, 3), (40, 20)])
 def test_blocks_have_the_sizes_of_the_law(count: int, votes: int) -> None:
     candidate = block(count, votes, 12)
-    assert len(encode_message(CandidateMessage(candidate))) == scale.block_size(count, votes, 12)
+    assert len(encode_message(CandidateMessage(candidate))) == scale.block_size(MEMBERS, count, votes, 12)
     if votes:
-        final = FinalMessage(candidate, certificate(votes))
-        assert len(encode_message(final)) == scale.final_size(count, votes, 12)
+        final = FinalMessage(candidate, certificate(votes, turnout(MEMBERS)))
+        assert len(encode_message(final)) == scale.final_size(MEMBERS, count, votes, 12)
 
 
 @pytest.mark.parametrize("members", [5, 400, 65_000])
@@ -114,7 +122,7 @@ def test_fetching_has_the_size_of_the_law() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_sends_what_the_law_says(name: str) -> None:
     values, payload = RUNS[name]
-    scenario = trivial_scenario(version=2, **values)
+    scenario = trivial_scenario(**values)
     simulation = padded_simulation(scenario, payload)
     outcome = simulation.run()
     sent = sent_by_name(outcome)
@@ -130,10 +138,9 @@ def test_the_limits_are_the_last_sizes_that_fit() -> None:
     assert scale.largest(lambda number: number <= 1) == 1
     walls = scale.walls()
     most = walls["the same where 32 vote"]
-    sizes = [len(encode_message(CandidateMessage(block(count, 22, 2**18)))) for count in (1_800, 1_850)]
+    sizes = [len(encode_message(CandidateMessage(block(most + more, 22, 2**18, most + more)))) for more in (-8, 8)]
     assert sizes[0] < Limits().gossip_size_max < sizes[1]
-    assert 1_800 < most < 1_850
-    read = walls["the members of a light block of version 3"]
+    read = walls["the members of a light block"]
     keys = [number.to_bytes(PUBLIC_KEY_SIZE) for number in range(read + 1)]
     decode(encode(MemberSet(tuple(keys[:-1]), tuple(range(read))).to_record()), MESSAGE_SIZE_MAX)
     with pytest.raises(InvalidEncoding):
@@ -165,11 +172,13 @@ def test_a_constant_that_would_be_negative_is_left_out() -> None:
 def test_the_page_quotes_the_sizes_and_limits() -> None:
     text = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     rows = {name.strip(): said.strip() for name, said in re.findall(r"^\| ([^|]+)\| ([^|]+)\|", text, re.MULTILINE)}
-    per_post, per_vote = scale.block_size(101, 0, 12) - scale.block_size(100, 0, 12), 113
+    per_post = scale.block_size(400, 101, 0, 12) - scale.block_size(400, 100, 0, 12)
+    marks = f"{1 + scale.AWAITED} n ⁄ 8"
+    plain, before = scale.turnout_size(0), scale.block_size(400, 100, 22, 12) - 22 * (113 + scale.turnout_size(400))
     sizes = {
         "post": f"{scale.post_size(4_000) - 4_000} + p",
-        "prevote; precommit": f"{scale.prevote_size()}; {scale.precommit_size()}",
-        "candidate": f"{scale.block_size(100, 22, 12) - 100 * per_post - 22 * per_vote} + {per_post} m + {per_vote} q",
+        "prevote; precommit": f"{scale.prevote_size()}; {scale.precommit_size(0):.0f} + {marks}",
+        "candidate": f"{before - 100 * per_post:.0f} + {per_post:.0f} m + ({113 + plain:.0f} + {marks}) q",
         "status": f"{scale.status_size(shape(400)) - 50} + n ⁄ 8",
         "session": "126",
     }

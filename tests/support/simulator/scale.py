@@ -11,6 +11,7 @@ from typing import Any
 from fedchain.chain.encoding import BYTES_PER_ITEM, ITEMS_FREE
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, FaultModel
 from fedchain.chain.knowledge import Occasion
+from fedchain.chain.membership.turnout import MARKS_SIZE_MAX
 from fedchain.chain.state import STATE_SIZE_MAX
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
@@ -26,8 +27,14 @@ from tests.support.simulator.trivial import TrivialExecutor, TrivialRules, contr
 CONTENT_SIZE = 12
 """Bytes of a payload of the trivial task."""
 
-MEMBER_SIZE = 34
-"""Bytes of a member in the genesis document, and in a state: its key, and two more."""
+FOUNDER_SIZE = 34
+"""Bytes of a member in the genesis document: its key, and two more."""
+
+RECORD_SIZE = 50
+"""Bytes of a member's record in a state, if nothing but its founding has happened to it."""
+
+AWAITED = 0.65
+"""Bytes of marks of members that a voter waited for ÷ bytes of its other marks. Fitted."""
 
 VOTING_S = 0.1
 """Seconds of a round in which a status also lists a candidate, its quorum and both kinds of votes. Fitted."""
@@ -89,25 +96,38 @@ def prevote_size() -> int:
     return 143
 
 
-def precommit_size(mining_ms: int = 4_000) -> int:
-    """Bytes of a precommit's message, which states the voter's clock and how long the block was mined."""
-    return 150 + _integer(mining_ms)
+def turnout_size(members: int, awaited: float = AWAITED) -> float:
+    """Bytes of a voter's account of a phase: two times and two sets of marks, the second with a share of the first."""
+    marks = min(math.ceil(members / 8), MARKS_SIZE_MAX)
+    return 6 + _head(marks) + marks + 2 + awaited * marks
 
 
-def block_size(posts: int, votes: int, payload: int) -> int:
+def precommit_size(members: int) -> float:
+    """Bytes of a precommit's message: the voter's clock, how long the block was mined, and the turnout."""
+    return 153 + turnout_size(members)
+
+
+def block_size(members: int, posts: int, votes: int, payload: int) -> float:
     """Bytes of a candidate's message, with ``votes`` in its parent's certificate; none: the first block."""
-    body = 329 + _length(posts) + _record_size(payload) * posts
-    return body + (certificate_size(votes) if votes else 0)
+    body = 398 + _length(posts) + _record_size(payload) * posts
+    return body + (certificate_size(members, votes) if votes else 0)
 
 
-def certificate_size(votes: int) -> int:
+def certificate_size(members: int, votes: int) -> float:
     """Bytes of a certificate."""
-    return 38 + _length(votes) + 113 * votes
+    return 38 + _length(votes) + (113 + turnout_size(members)) * votes
 
 
-def final_size(posts: int, votes: int, payload: int) -> int:
+def final_size(members: int, posts: int, votes: int, payload: int) -> float:
     """Bytes of the message that hands out a final block with its own certificate beside its parent's."""
-    return block_size(posts, votes, payload) + certificate_size(votes)
+    return block_size(members, posts, votes, payload) + certificate_size(members, votes)
+
+
+def longest_final_size(members: int) -> float:
+    """The same where all post and vote, and the votes of all that may lie have the longest marks."""
+    votes, longest = quorum(members), 6 + 2 * (3 + MARKS_SIZE_MAX)
+    more = FaultModel.BYZANTINE.faulty(members) * (longest - turnout_size(members))
+    return final_size(members, members, votes, CHUNK_SIZE) + 2 * more
 
 
 def status_size(shape: Shape) -> int:
@@ -135,14 +155,14 @@ def quorum(committee: int) -> int:
 def bytes_of_round(shape: Shape, round_s: float) -> dict[str, float]:
     """Bytes that all peers send in a round of ``round_s`` seconds, by what they are sent for."""
     n, m, c, copies = shape.members, shape.contributors, shape.committee, shape.copies
-    post, prevote, precommit = post_size(shape.payload, shape.inline), prevote_size(), precommit_size()
+    post, prevote, precommit = post_size(shape.payload, shape.inline), prevote_size(), precommit_size(n)
     late = c - quorum(c) if shape.degree else 0  # precommits about a block that is final, which nobody passes on
     fetched = chunks_size(shape.payload) if shape.payload > shape.inline else 0
     return {
         "posts": copies * m * post,
         "payloads": (n - 1) * m * fetched,
         "votes": copies * (c * prevote + (c - late) * precommit) + shape.degree * late * precommit,
-        "candidates": copies * shape.blocks * block_size(m, quorum(c), shape.payload),
+        "candidates": copies * shape.blocks * block_size(n, m, quorum(c), shape.payload),
         "statuses": STATUS_PEERS * n * (status_size(shape) * round_s + status_extra(shape) * VOTING_S),
         "repeats": REPEATS * n * (m * post + c * (prevote + precommit) / 2),
     }
@@ -154,7 +174,7 @@ def bytes_of_start(shape: Shape) -> dict[str, float]:
     return {
         "sessions": n * (shape.copies + shape.greeted) * 126,
         "statuses": n * (shape.greeted + shape.told_at_once) * status_size(shape),
-        "candidates": -shape.copies * certificate_size(quorum(shape.committee)),
+        "candidates": -shape.copies * certificate_size(n, quorum(shape.committee)),
     }
 
 
@@ -185,15 +205,25 @@ def walls() -> dict[str, int]:
     """Most members that each limit of the code allows where all of them post and vote, unless it says otherwise."""
     limits = Limits()
     return {
-        "a candidate is gossiped": largest(lambda n: block_size(n, quorum(n), CHUNK_SIZE) <= limits.gossip_size_max),
-        "the same where 32 vote": largest(lambda n: block_size(n, quorum(32), CHUNK_SIZE) <= limits.gossip_size_max),
-        "a final block is one message": largest(lambda n: final_size(n, quorum(n), CHUNK_SIZE) <= MESSAGE_SIZE_MAX),
-        "a final block that 32 vote on": largest(lambda n: final_size(n, quorum(32), CHUNK_SIZE) <= MESSAGE_SIZE_MAX),
-        "the members of a light block of version 3": largest(_set_is_read),
+        "a candidate is gossiped": largest(lambda n: _all_posted(n, quorum(n)) <= limits.gossip_size_max),
+        "the same where 32 vote": largest(lambda n: _all_posted(n, quorum(32)) <= limits.gossip_size_max),
+        "a final block is one message": largest(lambda n: final_size(n, n, quorum(n), CHUNK_SIZE) <= MESSAGE_SIZE_MAX),
+        "the same where liars' votes have the longest marks": largest(
+            lambda n: longest_final_size(n) <= MESSAGE_SIZE_MAX
+        ),
+        "a final block that 32 vote on": largest(
+            lambda n: final_size(n, n, quorum(32), CHUNK_SIZE) <= MESSAGE_SIZE_MAX
+        ),
+        "the members of a light block": largest(_set_is_read),
         "a bitmap marks all": 8 * BITMAP_SIZE_MAX,
-        "the genesis document": GENESIS_SIZE_MAX // MEMBER_SIZE,
-        "an encoded state": STATE_SIZE_MAX // MEMBER_SIZE,
+        "the genesis document": GENESIS_SIZE_MAX // FOUNDER_SIZE,
+        "an encoded state": STATE_SIZE_MAX // RECORD_SIZE,
     }
+
+
+def _all_posted(count: int, votes: int) -> float:
+    """Bytes of a candidate to which all members posted."""
+    return block_size(count, count, votes, CHUNK_SIZE)
 
 
 def _set_is_read(count: int) -> bool:
