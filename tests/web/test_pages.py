@@ -54,8 +54,8 @@ def test_a_new_block_is_on_the_page_and_changes_its_tag(tmp_path: Path) -> None:
     assert again.status_code == 304
     version = shown.live.version(found)
     append(tmp_path / "run", chain, chain.extend())
-    assert found.look() != version
     shown.live.note(found.key, found.look())
+    assert shown.live.version(found) != version
     after = client.get("/run/", headers={"if-none-match": first.headers["etag"]})
     assert after.status_code == 200
     assert "height 3" in after.text
