@@ -65,10 +65,12 @@ class Roster:
 
     @property
     def clients(self) -> int:
-        """Number of members that contribute: all that count but a dedicated aggregator and the member that has no data,
-        those counted that were convicted."""
-        without = {self.holder, self.dataless} if self.rule is AggregatorRule.DEDICATED else set()
-        return len(self) - len(self.absent) - len(without - self.absent)
+        """Number of members with data: all that count, and those that were convicted, but a member that has none.
+
+        It stays as it is where the role of a dedicated aggregator passes on in the middle of a round: sums that are
+        encrypted in one phase are read in the next one by the number of those that may have added to them.
+        """
+        return len(self) - len(self.absent) - (self.dataless is not None and self.dataless not in self.absent)
 
     @property
     def reachable(self) -> tuple[PublicKey, ...]:

@@ -158,11 +158,11 @@ def test_a_dedicated_aggregator_whose_phase_stays_empty_is_followed_by_the_next_
     assert (followed.contributing, followed.chain.state.roster.clients) == ([0, 1, 2, 3, 4], 5)
     assert followed.rounds(2, is_silent=True) == [5, 5]
     assert (standing(followed.chain, 5), followed.seat) == ("away", 0)
-    assert (followed.contributing, followed.chain.state.roster.clients) == ([1, 2, 3, 4], 4)
+    assert (followed.contributing, followed.chain.state.roster.clients) == ([1, 2, 3, 4], 5)
     back = own(followed.chain, 5, ChangeKind.BACK)
     assert followed.rounds(3, back) == [0, 0, 0], "the role does not go back with it"
     assert standing(followed.chain, 5) == "active"
-    assert (followed.contributing, followed.chain.state.roster.clients) == ([1, 2, 3, 4], 4), "it has no data"
+    assert (followed.contributing, followed.chain.state.roster.clients) == ([1, 2, 3, 4], 5), "it has no data"
     assert followed.chain.state.roster.electors == set(followed.chain.genesis.members)
 
 
@@ -212,6 +212,17 @@ def test_of_four_members_a_dedicated_aggregator_loses_its_role_and_stays() -> No
     assert followed.rounds(8, is_silent=True) == [3, 3, 0, 0, 1, 1, 2, 2]
     assert [record.standing for record in followed.chain.state.records] == [Standing.ACTIVE] * 4
     assert followed.rounds(2) == [3, 3]
+
+
+def test_members_with_data_are_as_many_while_the_role_passes_on_within_a_round() -> None:
+    """Encrypted sums are read by their number in the phase after the one in which they are made."""
+    chain = living(6, **DEDICATED)
+    before = chain.state
+    chain.extend(evidence=[double_vote(keys(6)[5], chain.genesis, 1, attempt=3)])
+    after = chain.state
+    assert (after.round, after.phase) == (before.round, 1)
+    assert after.roster.aggregator_of(after.round) == chain.genesis.members[0]
+    assert before.roster.clients == after.roster.clients == 5
 
 
 # --- by amendment
