@@ -210,9 +210,10 @@ def test_an_end_from_outside_interrupts_a_clients_own_code() -> None:
     def work(client: Client) -> None:
         try:
             if client.index == 1:
-                signal.pthread_kill(main, signal.SIGINT)
                 while True:
-                    torch.rand(3)
+                    signal.pthread_kill(main, signal.SIGINT)
+                    for _ in range(1_000_000):  # one that comes just before the main thread waits does not wake it
+                        torch.rand(3)
             train(Training(client, mean_of_logits, learner.method.schedule_in(1), 1))  # type: ignore[arg-type]
         finally:
             ended.append(client.index)
