@@ -94,7 +94,7 @@ class Node:
         )
         contents.extra = context.ledger.state
         for statement in own_statements(context):  # it may be newer than the journal
-            context.journal = context.journal.adopt(statement, genesis.late_rounds)
+            context.journal = context.journal.adopt(statement, genesis.late_rounds, ledger.certificate)
         self._has_adopted = context.journal != (journal or Journal())
         self._parts = Parts(context, conduct, session)
         self._reception = Reception(context, self._parts)

@@ -96,14 +96,19 @@ class Journal:
         assert self.allows_post(post.round, post.phase), "a journal does not go back"
         return self._keep(post, late_rounds)
 
-    def adopt(self, statement: Vote | Post, late_rounds: int = 0) -> "Journal":
+    def adopt(self, statement: Vote | Post, late_rounds: int = 0, settled: Certificate | None = None) -> "Journal":
         """The journal after learning that this key made a statement; it allows nothing that contradicts the statement.
 
         Statements come in any order. An older vote may bring a newer lock, and an older post is sent again.
+
+        Args:
+            statement: an own vote or post.
+            late_rounds: see :meth:`with_post`.
+            settled: see :meth:`with_vote`.
         """
         if isinstance(statement, Vote):
             if self.allows(statement.slot):
-                return self.with_vote(statement)
+                return self.with_vote(statement, settled=settled)
             if self._brings_lock(statement):
                 return replace(self, lock=(statement.attempt, statement.block_hash), proof=None)
             return self

@@ -174,7 +174,8 @@ class Twins:
         """
         context = self._context
         if self._height_of(statement) <= context.head.height + 1:
-            context.write_journal(context.journal.adopt(statement, context.genesis.late_rounds))
+            settled = context.ledger.certificate
+            context.write_journal(context.journal.adopt(statement, context.genesis.late_rounds, settled))
         elif len(self._ahead) < AHEAD_MAX:
             self._ahead.append(statement)
 

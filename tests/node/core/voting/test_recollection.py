@@ -55,6 +55,21 @@ def test_what_settled_the_block_below_outlives_the_store() -> None:
     check_promises(stage.victim)
 
 
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_what_settled_the_block_below_is_in_a_journal_that_was_made_from_the_store(is_heard: bool) -> None:
+    stage = Stage(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED))
+    block = stage.accept()[0]
+    stage.mine(stage.victim.effects)
+    before, stage.victim.journal = stage.victim.journal, Journal()
+    stage.restart(is_heard=is_heard)
+    assert (stage.victim.journal.votes, stage.victim.journal.proof) == (before.votes, before.proof)
+    stage.victim.store = MemoryStore()
+    stage.restart()
+    stage.candidate(block)
+    assert stage.node.head.block_hash == block.hash
+    check_promises(stage.victim)
+
+
 def test_a_journal_s_certificate_is_judged_as_one_from_the_network() -> None:
     stage, block = _ahead()
     proof = stage.victim.journal.proof
