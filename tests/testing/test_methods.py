@@ -21,6 +21,10 @@ def test_sound_methods_pass(method: Any) -> None:
     testing.check_method(method, task=load, local_steps=2)
 
 
+def test_noise_is_charged_to_a_ledger_that_outlives_the_process() -> None:
+    testing.check_method("fedavg", local_steps=2, gradient_noise=2.0)
+
+
 def test_a_method_that_remembers_outside_of_its_clients_is_found() -> None:
     with pytest.raises(AssertionError, match="a client that goes on from a checkpoint posts something else"):
         testing.check_method(Forgetful, task=load, local_steps=2)

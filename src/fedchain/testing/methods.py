@@ -72,10 +72,11 @@ def _check_posts(federation: Federation, payload: bytes) -> None:
 def _check_checkpoint(federation: Federation) -> None:
     """The first phase of the next round, by a client that goes on and by one that starts again."""
     phase, number = federation.rules.phases[0][0], federation.round + 1
-    saved = federation.learner.checkpoint(1)
+    saved, charged = federation.learner.checkpoint(1), federation.learner.ledger(1).entries()
     expected = federation.learner.contribute(1, phase, number, federation.knowledge)
     other = federation.new_learner()
     other.restore(1, saved)
+    other.ledger(1).adopt(charged)  # it outlives the process, and no checkpoint holds it
     if other.contribute(1, phase, number, federation.knowledge) != expected:
         _fail("a client that goes on from a checkpoint posts something else: keep what it remembers in client.state")
     federation.learner.restore(1, saved)
