@@ -136,7 +136,7 @@ class Explorer:
         if number is not None and self.held.start <= number <= self.state.height:
             return self._view(self._chain.entry(number))
         if name.isdecimal() and len(name) < PREFIX_SIZE_MIN:
-            raise NotFound(f"no block at height {name}: the chain has heights {self.held.start} to {self.state.height}")
+            raise self._chain.not_held(name)
         known: dict[Hash, int | Block] = {candidate.hash: candidate for candidate in self.candidates()}
         prefix = read_prefix(name, "block")
         if (between := range_of(prefix)) is not None:

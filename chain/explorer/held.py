@@ -77,6 +77,12 @@ class HeldChain:
             raise _damaged(height)
         return entry
 
+    def not_held(self, height: int | str) -> NotFound:
+        """The error for a height that no final block here has."""
+        held = self.heights
+        has = f"the chain has heights {held.start} to {held.stop - 1}" if held else "no block is held here yet"
+        return NotFound(f"no block at height {height}: {has}")
+
     def block(self, height: int) -> Block:
         """The block alone. Raises NotFound."""
         found = self.store.final(height)

@@ -32,7 +32,7 @@ class LightBlocks:
             if found is not None:
                 return found if with_proof or found.header.height != height else found.alone()
         if height not in self._chain.heights:
-            raise self._not_held(height)
+            raise self._chain.not_held(height)
         return self._light(self._chain.entry(height), with_proof=with_proof)
 
     def certificate_below(self, height: int) -> Certificate | None:
@@ -41,17 +41,13 @@ class LightBlocks:
         Raises NotFound.
         """
         if height not in self._chain.heights:
-            raise self._not_held(height)
+            raise self._chain.not_held(height)
         return self._chain.block(height).certificate
 
     def between(self, first: int, last: int) -> Iterator[LightBlock]:
         """The final blocks from one height to another, as a light client walks over them. Raises NotFound."""
         held = self._chain.heights
         return map(self._light, self._chain.entries(max(first, held.start), min(last, held.stop - 1)))
-
-    def _not_held(self, height: int) -> NotFound:
-        held = self._chain.heights
-        return NotFound(f"no block at height {height}: the chain has heights {held.start} to {held.stop - 1}")
 
     def _light(self, entry: Entry, *, with_proof: bool = False) -> LightBlock:
         block, height = entry.block, entry.block.header.height

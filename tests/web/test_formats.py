@@ -6,7 +6,7 @@ import pytest
 from markupsafe import Markup
 
 from fedchain.crypto.address import address
-from fedchain.web.formats import Names, filters, hash_text, offset
+from fedchain.web.formats import Names, filters, hash_text, offset, said
 from tests.support.chain.builders import genesis
 
 GENESIS = replace(genesis(3), created_ms=1_700_000_000_000)
@@ -15,6 +15,12 @@ GENESIS = replace(genesis(3), created_ms=1_700_000_000_000)
 def test_what_is_not_known_is_a_dash() -> None:
     shown = filters()
     assert {shown[name](None) for name in ("duration", "size", "percent", "number", "hash", "offset")} == {"–"}
+
+
+def test_a_switch_is_on_or_off_in_words() -> None:
+    assert [said(value) for value in (True, False, None, "", 0, 1.5, "sum")] == [
+        *("yes", "no", "none", "none", "0", "1.5", "sum")
+    ]
 
 
 def test_a_hash_is_short_with_the_whole_as_its_title_and_never_markup() -> None:

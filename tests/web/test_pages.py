@@ -82,4 +82,6 @@ def test_a_chain_without_blocks_has_pages(tmp_path: Path) -> None:
     for page in ("", "blocks", "rounds", "members", "member/0", "genesis", "search?q=1"):
         assert client.get(f"/new/{page}").status_code == 200, page
     assert "no knowledge of round 1" in client.get("/new/knowledge").text
-    assert client.get("/new/block/1").status_code == 404
+    answer = client.get("/new/block/1")
+    assert (answer.status_code, "no block at height 1: no block is held here yet" in answer.text) == (404, True)
+    assert re.search(r"<dt>last block</dt><dd><span class=\"whole\">–</span></dd>", client.get("/new/").text)

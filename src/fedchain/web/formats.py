@@ -25,6 +25,7 @@ def filters() -> dict[str, Callable[..., Any]]:
         "milliseconds": lambda value: "–" if value is None else f"{value:,.{1 if value >= 10 else 2}f} ms",
         "number": lambda value: "–" if value is None else f"{value:,}",
         "text": lambda value: printable(str(value)),
+        "said": said,
         "hash": hash_text,
         "offset": offset,
         "end": lambda value: "" if isinf(value) else f"{value:.0f}",
@@ -41,6 +42,13 @@ def hash_text(value: bytes | str | None, *, full: bool = False) -> Markup | str:
         return Markup('<code class="hash">{}</code>').format(text)
     # Not by Markup.format, which takes ten times as long: a page of a large federation has hundreds of hashes.
     return Markup(f'<code class="hash" title="{escape(text)}">{escape(text[:HASH_SHORT])}…</code>')
+
+
+def said(value: object) -> str:
+    """The value of a setting in words: yes and no for the two of a switch, none for nothing."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None or value == "" else str(value)
 
 
 def offset(time_ms: int | None) -> str:

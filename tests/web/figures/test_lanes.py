@@ -1,5 +1,7 @@
 """Lanes of members over the rounds: where bars and signs stand, and what they say."""
 
+import pytest
+
 from fedchain.chain.explorer.lives import Life, LivesView, OtherKey, OtherRules, Span
 from fedchain.web.figures.lanes import Bar, Sign, lanes, lanes_files
 
@@ -33,6 +35,18 @@ def test_rounds_have_equal_widths_and_the_open_one_too() -> None:
     assert [(tick.text, tick.place) for tick in found.ticks][:3] == [("1", 0.0), ("2", 12.5), ("3", 25.0)]
     assert (found.ticks[-1].text, found.ticks[-1].place) == ("8", 87.5)
     assert found.lanes[2].text.endswith("counts in round 3; away since round 4")
+
+
+def test_the_lanes_of_a_finished_chain_end_with_its_last_round() -> None:
+    found = lanes(VIEW, 9, is_finished=True)
+    assert found is not None
+    assert found.lanes[0].bars[0].width == pytest.approx(100 * 4 / 7, abs=0.001)
+    assert found.lanes[0].bars[1].x + found.lanes[0].bars[1].width == 100
+    assert found.ticks[-1].text == "7"
+    assert found.ticks[-1].place == pytest.approx(100 * 6 / 7, abs=0.01)
+    only = lanes(LivesView(8, 8, (Life(0, "zero", (Span("active", 8, None),), ()),), ()), 9, is_finished=True)
+    assert only is not None
+    assert only.lanes[0].bars == (Bar("active", 0, 100, "counts since round 8"),)
 
 
 def test_of_many_places_the_first_are_drawn_and_the_file_has_all() -> None:

@@ -75,6 +75,21 @@ def test_members_that_change_have_places_at_each_height_and_pages_of_their_own(t
         assert client.get("/api/v1/run/requests").json() == []
 
 
+def test_the_places_of_a_finished_chain_are_those_after_its_last_block(tmp_path: Path) -> None:
+    """No block ever has the height above."""
+    chain = living(5, rounds=2)
+    chain.extend(changes=[own(chain, 1)])
+    chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    with TestClient(site(tmp_path / "run", rules=lambda document: FakeRules()).app, base_url=HOME) as client:
+        now, before = (text_of(client, f"/run/members{asked}") for asked in ("", "?height=2"))
+        assert "Places after height 2" in now
+        assert "Height 3" not in now + before
+        assert "Places at height 2" in before
+        assert 'rel="next">After height 2</a>' in before
+
+
 def test_a_member_is_found_by_each_key_that_it_had_and_is_no_stranger_in_old_blocks(tmp_path: Path) -> None:
     chain = twice_rekeyed()
     with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:

@@ -12,7 +12,7 @@ from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chains import Chain
-from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.changes import UNTIL, approved, living
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import document, write_run
@@ -71,6 +71,18 @@ def test_parameters_that_were_amended_are_shown_beside_what_was_founded(tmp_path
     assert "learning_rate 0.05, rounds 12" in text_of(client, "/run/block/1")
     (change,) = client.get("/api/v1/run/block/2").json()["changes"]
     assert (change["member"], change["values"], change["round"]) == ("", [["committee_size", 4]], 8)
+
+
+def test_values_of_the_genesis_document_are_words(tmp_path: Path) -> None:
+    said = '[["shared_init", true], ["warm", false], ["clip", null], ["rate", 0.1]]'
+    chain = ChainBuilder(genesis(4, learning=(("hyperparameters", said), ("method", '"fedavg"'))))
+    Store.create(tmp_path / "run" / "chain", chain.genesis).close()
+    shown = text_of(
+        TestClient(site(tmp_path / "run", rules=lambda document: FakeRules()).app, base_url=HOME), "/run/genesis"
+    )
+    for name, value in (("shared_init", "yes"), ("warm", "no"), ("clip", "none"), ("rate", "0.1")):
+        assert f"<dt>hyperparameters: {name}</dt><dd>{value}</dd>" in shown
+    assert "<dt>centralized</dt><dd>no</dd>" in shown
 
 
 def test_the_genesis_document_can_be_had(client: TestClient) -> None:

@@ -3,11 +3,15 @@
 import re
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from fedchain.files.layout import DATABASE
+from fedchain.web.knowledge import Drift, KnowledgeReader
 from tests.support.chain.builders import ChainBuilder
 from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
@@ -15,6 +19,8 @@ from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
 from tests.support.web.pages import text_of
 from tests.support.web.site import HOME, site
+
+CLASS = r"class \d"
 
 
 def test_a_round_leads_to_rounds_that_have_a_block(client: TestClient) -> None:
@@ -30,6 +36,22 @@ def test_the_knowledge_page_draws_how_prototypes_moved(client: TestClient) -> No
     assert shown.count('<circle class="dot') == 7
     assert "distance to the round before, by class" in shown
     assert '<td class="c10">1.00</td>' in shown
+
+
+def test_a_class_that_is_no_longer_known_is_named_with_the_round_of_its_last_value(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, before = KnowledgeReader.drift, text_of(client, "/run/knowledge")
+
+    def drift(*asked: Any) -> Drift:
+        found = whole(*asked)
+        (label, points), *others = found.by_class
+        return replace(found, by_class=((label, points[:-2]), *others))
+
+    monkeypatch.setattr(KnowledgeReader, "drift", drift)
+    shown = text_of(client, "/run/knowledge/5")  # a page of its own, as the one above is remembered
+    assert "until round" not in before
+    assert set(re.findall(rf"{CLASS} until round \d", shown)) == {f"{min(re.findall(CLASS, before))} until round 3"}
 
 
 def test_participation_begins_with_the_first_round_whatever_is_asked_for(client: TestClient) -> None:

@@ -12,6 +12,7 @@ from fedchain.files.places import scenario_file
 from fedchain.files.tables import read_toml
 from fedchain.simulator.disturbances import MemberChange, Trouble, troubles
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, scenario_from_dict
+from fedchain.web.formats import said
 from fedchain.wording import some_of
 
 SIZE_MAX = 2**20
@@ -204,7 +205,7 @@ def _plain(value: object) -> str:
         return "; ".join(map(_plain, value[:ITEMS_MAX])) + more or "none"
     if isinstance(value, MemberChange):
         return _change_text(value)
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value) if value != "" else "none"
+    return said(value)
 
 
 def _change_text(change: MemberChange) -> str:

@@ -77,11 +77,18 @@ class Lanes:
     """Labels of the rounds."""
 
 
-def lanes(view: LivesView, most: int) -> Lanes | None:
-    """The lanes of the first places, ``most`` of them at most; None where members are the same for ever."""
+def lanes(view: LivesView, most: int, *, is_finished: bool = False) -> Lanes | None:
+    """The lanes of the first places, ``most`` of them at most; None where members are the same for ever.
+
+    Args:
+        view: the lives.
+        most: how many are drawn.
+        is_finished: whether the round of the view never comes, as the one before it was the last.
+    """
     if not view.lives:
         return None
-    scale = _Scale(min(life.spans[0].first for life in view.lives), view.round + 1)
+    first = min(life.spans[0].first for life in view.lives)
+    scale = _Scale(first, max(view.round + (not is_finished), first + 1))
     shown = tuple(_lane(life, scale) for life in view.lives[:most])
     drawn = {bar.standing for lane in shown for bar in lane.bars}
     signs = {sign.sign for lane in shown for sign in lane.signs}
@@ -90,7 +97,7 @@ def lanes(view: LivesView, most: int) -> Lanes | None:
         standings=tuple(item for item in STANDINGS.items() if item[0] in drawn),
         signs=tuple((sign, KINDS[kind]) for kind, sign in SIGNS.items() if sign in signs),
         lines=tuple((scale.place(item.round), _rules_text(item)) for item in view.rules),
-        ticks=tuple(_ticks(scale, view.round)),
+        ticks=tuple(_ticks(scale, scale.end - 1)),
     )
 
 

@@ -49,7 +49,9 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
     ]
     now = explorer.state.height + 1
     height = number_in(question, "height", now)
+    is_now, is_finished = height == now, explorer.state.finished
     lives = explorer.membership.lives(height, reading.lives)
+    drawn = lanes(lives, MEMBERS_MAX, is_finished=is_now and is_finished)
     return {
         "members": shown,
         "more": max(0, len(everybody) - MEMBERS_MAX),
@@ -57,9 +59,10 @@ def members(chain: Chain, reading: Reading, question: Question) -> Context:
         "places_height": height,
         "standings": {item.number: item.standing for item in explorer.membership.places()},
         "heights": explorer.held,
-        "lanes": lanes(lives, MEMBERS_MAX) if reading.lives.height >= height - 1 else None,
+        "lanes": drawn if reading.lives.height >= height - 1 else None,
         "requests": open_requests(chain),
-        "is_now": height == now,
+        "is_now": is_now,
+        "is_finished": is_finished,
         "files": lanes_files(lives),
     }
 

@@ -11,6 +11,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.charts import line_chart
+from fedchain.web.formats import said
 from fedchain.web.measured import Measured, newest
 from fedchain.web.open_round import open_round
 from fedchain.web.pages.accuracy import accuracy_chart, measured_of, points_of
@@ -124,7 +125,7 @@ def learning_of(document: Genesis) -> list[tuple[str, str]]:
             value = text
         if name == "hyperparameters" and isinstance(value, list):
             shown += [
-                (f"{name}: {item[0]}", str(item[1])) for item in value if isinstance(item, list) and len(item) == 2
+                (f"{name}: {item[0]}", said(item[1])) for item in value if isinstance(item, list) and len(item) == 2
             ]
         elif len(text) > 160:
             shown.append((name, f"{len(text):,} characters"))

@@ -78,7 +78,10 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
     except (LearningError, ImportError) as error:
         raise NotFound(f"the learning method cannot be asked here: {error}") from None
     drift = kept.drift(chain, reading, rules, view)
-    by_class = [(f"class {label}", [(float(x), y) for x, y in points]) for label, points in drift.by_class]
+    by_class = [
+        (_class_text(label, points[-1][0], drift.rounds[-1]), [(float(x), y) for x, y in points])
+        for label, points in drift.by_class
+    ]
     marks = marks_by_round(chain, reading)
     return {
         "knowledge": view,
@@ -95,6 +98,11 @@ def knowledge(chain: Chain, reading: Reading, name: str, kept: KnowledgeReader) 
             marks=marks,
         ),
     }
+
+
+def _class_text(label: int, last: int, newest: int) -> str:
+    """A class in the legend of what moved: the last value of one that has none of the newest round is an older one."""
+    return f"class {label}" if last == newest else f"class {label} until round {last:,}"
 
 
 def participation(chain: Chain, reading: Reading, question: Question, names: Names | None = None) -> Context:
