@@ -33,6 +33,9 @@ def test_pythons_own_form_is_read() -> None:
 
 
 def test_the_layout_is_that_of_json_dumps() -> None:
-    value = {"a": [1, 2], "b": "ü"}
+    value, text = {"a": [1, 2], "b": "ü"}, {"a": "Infinity", "b": "ü"}
     assert to_json(value, indent=2) == json.dumps(value, indent=2)
     assert to_json(value, separators=(",", ":")) == json.dumps(value, separators=(",", ":"))
+    assert to_json({"a": math.inf, "b": "ü"}, indent=2, ensure_ascii=False) == json.dumps(
+        text, indent=2, ensure_ascii=False
+    )

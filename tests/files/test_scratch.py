@@ -84,7 +84,7 @@ def test_other_users_and_other_machines_folders_stay(place: Path, monkeypatch: p
     assert not left.exists()
 
 
-@pytest.mark.parametrize("before", ["os.stat", "fedchain.files.scratch._open"])
+@pytest.mark.parametrize("before", ["os.stat", "fcntl.flock", "fedchain.files.scratch._open"])
 def test_one_that_another_process_took_for_a_dead_ones_is_made_anew(
     place: Path, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
@@ -92,17 +92,16 @@ def test_one_that_another_process_took_for_a_dead_ones_is_made_anew(
     found = list[Path]()
 
     def taken(call: Callable[..., object]) -> Callable[..., object]:
-        def first(path: str) -> object:
+        def first(*arguments: object) -> object:
             if not found:
-                found.append(Path(path))
+                found.extend(place.iterdir())
                 found[0].rmdir()
-            return call(path)
+            return call(*arguments)
 
         return first
 
     module, _, name = before.rpartition(".")
-    owner = os if module == "os" else sys.modules[module]
-    monkeypatch.setattr(before, taken(getattr(owner, name)))
+    monkeypatch.setattr(before, taken(getattr(sys.modules[module], name)))
     scratch = Scratch()
     assert [Path(scratch.name)] == [*place.iterdir()]
     assert found != [Path(scratch.name)]

@@ -108,6 +108,15 @@ def test_a_full_disk_is_told_and_leaves_nothing(
     assert not [*spools.folder.iterdir()]
 
 
+def test_what_the_system_did_not_take_at_once_is_written_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr("fedchain.files.spool.os.write", lambda file, piece: write(file, piece[:7]))
+    data = write_pieces(LARGE, SpoolFolder(tmp_path / "spool", size_min=1500))
+    assert data[:] == b"".join(LARGE)
+
+
 def test_a_content_that_is_whole_or_lost_touches_nobody_elses_file(tmp_path: Path) -> None:
     spools = SpoolFolder(tmp_path / "spool", size_min=10)
     whole = spools()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.chain.storage.content_files import spool_path, write_content
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.files.spool import SpoolFolder, map_file, path_of, write_pieces
@@ -94,6 +95,41 @@ def test_a_file_without_a_row_is_garbage(folder: Path, tmp_path: Path) -> None:
         assert store.content(sha256(LARGE)) is None
         store.append([contents(LARGE)])
         assert store.content(sha256(LARGE)) == LARGE
+
+
+def test_a_file_of_another_size_without_a_row_is_written_anew(folder: Path) -> None:
+    """As the loss of power leaves one where nothing waits for the disk."""
+    file = file_of(folder, LARGE + b"2")
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(LARGE[:5])
+    (folder / "contents" / "incoming").write_bytes(b"what a crash left")
+    with Store.open(folder) as store:
+        store.append([contents(LARGE + b"2")])
+        assert store.content(sha256(LARGE + b"2")) == LARGE + b"2"
+
+
+@pytest.mark.parametrize("is_spooled", [False, True])
+def test_a_file_and_each_new_name_above_it_are_on_the_disk_before_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_spooled: bool
+) -> None:
+    folder, synced = tmp_path / "chain", list[Path]()
+    root, file = folder / "contents", file_of(folder, LARGE)
+    folder.mkdir()
+    spools = SpoolFolder(spool_path(folder), size_min=1_000)
+    data = write_pieces([LARGE], spools) if is_spooled else LARGE
+    begun = path_of(data) or root / "incoming"
+    monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink()))
+    write_content(folder, sha256(LARGE), data)
+    assert synced == [root, folder, begun, file.parent]
+    file.unlink()
+    synced.clear()
+    write_content(folder, sha256(LARGE), LARGE)
+    assert synced == [root, folder, root / "incoming", file.parent], "a crash may have come before they were"
+    synced.clear()
+    (file.parent / "another").touch()
+    file.unlink()
+    write_content(folder, sha256(LARGE), LARGE)
+    assert synced == [root / "incoming", file.parent]
 
 
 def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> None:

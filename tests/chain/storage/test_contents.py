@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from fedchain.chain.exceptions import StoreError
-from fedchain.chain.storage.content_files import content_path
+from fedchain.chain.storage.content_files import content_path, is_content_whole
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.database import PAGE_SIZE
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import DATABASE
-from tests.support.chain.contents import contents
+from tests.support.chain.contents import LARGE, contents
 from tests.support.chain.stored import (
     SMALL,
     execute,
@@ -43,6 +43,28 @@ def test_a_damaged_content_row_is_logged_and_can_be_fetched_again(
         with Store.open(folder) as store:
             assert store.content(sha256(SMALL)) == SMALL
         caplog.clear()
+
+
+def test_a_file_is_read_once_for_all_parts_until_it_is_found_to_be_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, checked = sha256(LARGE), list[bytes]()
+
+    def noted(where: Path, content_hash: bytes, size: int) -> bool:
+        checked.append(content_hash)
+        return is_content_whole(where, content_hash, size)
+
+    monkeypatch.setattr("fedchain.chain.storage.contents.is_content_whole", noted)
+    with Store.open(folder) as store:
+        assert [store.content_part(name, start, 2) for start in (0, 2)] == [LARGE[:2], LARGE[2:4]]
+        assert checked == [name]
+        content_path(folder, name).write_bytes(LARGE[:-1] + b"!")
+        assert store.content(name) is None
+        assert store.content_part(name, 0, 2) is None
+        assert not store.holds_content(name), "though there is a file of that size"
+        store.append([contents(LARGE)])
+        assert store.holds_content(name)
+        assert store.content_part(name, 0, 2) == LARGE[:2]
 
 
 def test_a_node_that_is_asked_for_its_size_looks_at_no_row_however_many_there_are(folder: Path) -> None:

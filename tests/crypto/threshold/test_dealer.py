@@ -3,10 +3,11 @@
 from dataclasses import fields
 
 import pytest
-from gmpy2 import powmod
+from gmpy2 import is_prime, legendre, mpz, powmod
 
 from fedchain.crypto.exceptions import InvalidThresholdKey
 from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.randomness import RandomBytes, random_below
 from fedchain.crypto.threshold import (
     ThresholdPublicKey,
     deal,
@@ -41,6 +42,30 @@ def test_the_public_key_does_not_hold_the_secret(s: int) -> None:
     encoded = key.encode()
     for share in shares:
         assert int(share.secret).to_bytes((int(share.secret).bit_length() + 7) // 8, "big") not in encoded
+
+
+def test_what_is_drawn_is_drawn_from_all_that_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance alone would never show it: each step is handed what it has to refuse."""
+    first, other = _safe_prime_above(2**160), _safe_prime_above(2**161)
+    primes, bounds = [first, first, other], list[int]()
+
+    def below(bound: mpz, source: RandomBytes) -> mpz:
+        bounds.append(int(bound))
+        return first if len(bounds) in (3, 5) else random_below(bound, source)
+
+    monkeypatch.setattr("fedchain.crypto.threshold.dealer.safe_prime", lambda *_: primes.pop(0))
+    monkeypatch.setattr("fedchain.crypto.threshold.dealer.random_below", below)
+    key, _ = deal_for_testing(3, 3, random_source("drawn"))
+    n, m = int(first * other), int((first >> 1) * (other >> 1))
+    assert int(key.modulus) == n, "two primes, and not one twice"
+    # Two coefficients hide the share of the order m, too; units that share a factor with n are drawn again.
+    assert bounds == [n * m, n * m, n, n, n * n, n * n]
+    assert [legendre(key.verification_base, prime) for prime in (first, other)] == [1, 1]
+    assert [legendre(-key.randomizer_base, prime) for prime in (first, other)] == [1, 1]
+
+
+def _safe_prime_above(number: int) -> mpz:
+    return next(mpz(p) for p in range(number + 3, 2 * number, 4) if is_prime(p >> 1) and is_prime(p))
 
 
 def test_a_share_does_not_show_its_secret() -> None:

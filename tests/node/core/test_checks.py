@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import InvalidPayload, Refused
+from fedchain.chain.exceptions import InvalidPayload, InvalidSignature, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Occasion, recompute
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.chain.transition import judge_block
+from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
@@ -98,6 +99,23 @@ def test_what_fails_is_never_taken_for_passed() -> None:
     assert isinstance(checks.run(bad), InvalidPayload)
     with pytest.raises(Refused, match="a false proof"):
         checks.recompute(bad)
+
+
+def test_a_vote_that_passed_is_good_among_its_electors_alone() -> None:
+    checks, key = Checks(BUILDER.genesis, SumRules()), keys(1)[0]
+    vote = sign_vote(key, BUILDER.genesis.chain_id, (1, 0, VoteKind.PREVOTE), b"b" * 32)
+    electors = frozenset(KEYS)
+    for _ in range(2):
+        checks.vote(electors, vote)
+    with pytest.raises(InvalidSignature, match="electorate"):
+        checks.vote(electors - {key.public_key}, vote)
+
+
+def test_a_block_is_recomputed_from_the_payloads_that_its_posts_name() -> None:
+    checks, state, (first, *_) = Checks(BUILDER.genesis, SumRules()), BUILDER.state, BUILDER.posts()
+    found = checks.run(Recompute(state, (first,), {first.payload_hash: payload(6)}))
+    assert isinstance(found, InvalidPayload)
+    assert found.rule == "payload hash"
 
 
 def test_recomputed_knowledge_is_held_in_the_one_copy_and_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

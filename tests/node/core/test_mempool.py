@@ -57,3 +57,33 @@ def test_closed_phases_are_forgotten_and_the_open_one_and_later_ones_stay() -> N
     assert [*mempool.payload_hashes()] == [item.payload_hash for item in kept]
     assert [*mempool.held_before((2, 0), 10**9)] == []
     assert [*mempool.held_before((2, 1), 10**9)] == [kept[0].sender]
+
+
+def test_a_post_was_held_by_the_moment_at_which_it_came() -> None:
+    mempool, demanded, other = Mempool(), _post(0), _post(1)
+    mempool.add(demanded, 5)
+    mempool.add(other, 5, is_demanded=False)
+    assert mempool.held_by(PHASE, 4) == {other.sender}
+    assert mempool.held_by(PHASE, 5) == {other.sender, demanded.sender}
+
+
+def test_posts_that_are_noted_afterwards_count_as_changes_and_are_demanded() -> None:
+    mempool, item = Mempool(), _post(0)
+    before = mempool.changes
+    mempool.open(PHASE)[item.sender] = item
+    mempool.note([(item.sender, 5)], PHASE)
+    assert (mempool.changes, mempool.demanded(PHASE)) == (before + 1, {item.sender})
+
+
+def test_of_closed_phases_the_posts_stay_that_are_owed_and_nothing_of_the_others() -> None:
+    mempool, owed, other = Mempool(), _post(0), _post(1)
+    bad = [_post(2), _post(3)]
+    for item in (owed, other):
+        mempool.add(item, 5)
+    mempool.useless = {item.key: item for item in bad}
+    before = mempool.changes
+    mempool.drop_before((2, 0), {owed.key, bad[0].key}.__contains__)
+    assert mempool.changes > before
+    assert [*mempool.all()] == [owed]
+    assert mempool.demanded(PHASE) == {owed.sender}
+    assert [*mempool.useless.values()] == bad[:1]

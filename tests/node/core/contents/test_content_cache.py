@@ -156,10 +156,36 @@ def test_few_peers_wait_for_a_content_that_is_on_its_way_and_the_others_are_told
     told = [cache.chunk(peer, GetContent(content_hash, 0)) for peer in peers]
     assert told == [None] * module.ASKERS_MAX + [Chunk(content_hash, 0, b"")] * module.ASKERS_MAX
     assert cache.has_askers
+    assert cache.chunk(peers[0], GetContent(content_hash, 0)) is None, "it waits already"
     cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
     served = [peer for peer, chunk in cache.take_askers(content_hash) if chunk.data == CONTENT]
     assert served == peers[: module.ASKERS_MAX]
     assert not cache.has_askers
+
+
+def test_places_of_contents_ahead_are_free_as_soon_as_they_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AHEAD_MAX", 2)
+    payloads = [bytes([number]) for number in range(4)]
+    posts = [post(keys(1)[0], genesis(4), 1, data) for data in payloads]
+    cache = cache_of()
+    assert len(cache.fetch_payloads(posts, A, 0, is_ahead=True)) == 2
+    for data in payloads[:2]:
+        cache.on_chunk(A, Chunk(sha256(data), 0, data), 0)
+    assert len(cache.fetch_payloads(posts, A, 0, is_ahead=True)) == 2
+
+
+def test_nobody_waits_for_a_content_that_is_on_its_way_no_more() -> None:
+    cache, content_hash = cache_of(), sha256(CONTENT)
+    cache.fetch(content_hash, A, 0)
+    assert cache.chunk(B, GetContent(content_hash, 0)) is None
+    cache.forget(needed=set(), recent=(), fetched=set(), is_pending=lambda post: True)
+    assert not cache.has_askers
+
+
+def test_what_the_store_has_is_public() -> None:
+    cache = ContentCache(genesis(4), {sha256(CONTENT): CONTENT}.get, lambda *_: None, OWN_COPIES)
+    assert cache.is_public(sha256(CONTENT))
+    assert not cache.is_public(sha256(b"unknown"))
 
 
 def test_a_part_that_is_a_posts_payload_too_is_fetched_on_when_the_part_is_given_up() -> None:
@@ -181,6 +207,32 @@ def test_what_is_held_back_is_to_be_released_though_nobody_has_asked() -> None:
     assert not cache.has_askers
 
 
+def test_what_was_held_back_is_given_to_those_that_asked_once_it_is_known_from_elsewhere() -> None:
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, holds_back=True)
+    content_hash = sha256(CONTENT)
+    cache.fetch(content_hash, A, 0)
+    cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
+    assert cache.hold(content_hash) == CONTENT
+    assert cache.chunk(B, GetContent(content_hash, 0)) is None, "whoever reads it here does not release it"
+    assert cache.take_askers(content_hash) == []
+    cache.put(content_hash, CONTENT)
+    assert cache.take_askers(content_hash) == [(B, Chunk(content_hash, 0, CONTENT))]
+
+
+def test_what_was_held_back_for_one_that_has_given_it_up_is_forgotten() -> None:
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, holds_back=True)
+    content_hash = sha256(CONTENT)
+    cache.fetch(content_hash, A, 0)
+    cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
+    cache.wanted = {content_hash}.copy
+    cache.release(content_hash)
+    assert cache.get(content_hash) == CONTENT
+    cache.wanted = set
+    cache.release(content_hash)
+    assert cache.get(content_hash) is None
+    assert not cache.has_askers
+
+
 def test_what_was_held_back_and_is_not_needed_any_more_is_forgotten() -> None:
     cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, OWN_COPIES, holds_back=True)
     content_hash = sha256(CONTENT)
@@ -190,6 +242,26 @@ def test_what_was_held_back_and_is_not_needed_any_more_is_forgotten() -> None:
         assert cache.get(content_hash) == CONTENT
         cache.forget(needed=needed, recent=(), fetched=set(), is_pending=lambda post: post[:2] >= (1, 0))
         assert cache.get(content_hash) == held
+
+
+def test_a_part_that_was_wanted_as_a_content_too_is_held_as_none_once_it_is_wanted_as_a_part_alone() -> None:
+    content_hash = sha256(CONTENT)
+    for wanted, held in (([content_hash], CONTENT), ([], None)):
+        cache = cache_of(wanted=wanted, parts=[content_hash])
+        cache.fetch(content_hash, A, 0)
+        cache.forget(needed=set(), recent=(), fetched={content_hash}, is_pending=lambda post: True)
+        content, _ = cache.on_chunk(A, Chunk(content_hash, 0, CONTENT), 0)
+        assert (content, cache.get(content_hash)) == (CONTENT, held)
+
+
+def test_there_is_room_for_the_payloads_of_all_posts_that_may_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DOWNLOADS_MAX", 0)
+    founded = genesis(4, version=3, late_rounds=2)
+    cache = ContentCache(founded, lambda _: None, lambda *_: None, OWN_COPIES)
+    for number in range(1, 5):  # two late rounds, the open one and the next
+        for key in keys(4):
+            cache.await_payload(post(key, founded, number, key.public_key + bytes([number])), A, 0)
+    assert len(cache.downloads) == 16
 
 
 def test_what_the_process_has_hashed_is_what_is_held() -> None:

@@ -6,14 +6,14 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import FinalMessage, GetPayloads, Payloads
+from fedchain.network.messages import FinalMessage, GetContent, GetPayloads, Payloads
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
 from fedchain.node.core.events import Computed
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
 from tests.support.chain.builders import SumRules, genesis
-from tests.support.node.stage import Stage
+from tests.support.node.stage import Stage, sent
 
 HEIGHT = 4
 
@@ -49,6 +49,28 @@ def test_payloads_that_a_block_does_not_count_are_not_held() -> None:
     stage.receive(Payloads(1, tuple(foreign + wanted[:2])), peer)
     assert all(stage.node.content(sha256(data)) is None for data in foreign)
     assert all(stage.node.content(sha256(data)) == data for data in wanted[:2])
+
+
+def test_payloads_are_taken_of_the_peer_that_was_asked_alone() -> None:
+    stage, blocks = _replaying()
+    (peer,) = _asked(_hand_out(stage, blocks[0]), 1)
+    whole = Payloads(1, tuple(stage.chain.contents[post.payload_hash] for post in blocks[0].transactions))
+    other = next(member for member in stage.others if member != peer)
+    for message in (Payloads(1, ()), whole):
+        assert sent(stage.receive(message, other), GetContent) == [], "the one that was asked owes them still"
+        assert stage.node.head.height == 0
+    stage.receive(whole, peer)
+    assert stage.node.head.height == 1
+
+
+def test_payloads_of_one_block_are_not_taken_for_those_of_the_next() -> None:
+    stage, blocks = _replaying()
+    (peer,) = _asked(_hand_out(stage, blocks[0]), 1)
+    _hand_out(stage, blocks[1])
+    whole = Payloads(1, tuple(stage.chain.contents[post.payload_hash] for post in blocks[0].transactions))
+    stage.receive(whole, peer)
+    assert stage.node.head.height == 1
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
 
 
 def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 from fedchain.chain.block import Block
 from fedchain.chain.membership.change import Change, sign_rekey
 from fedchain.crypto.address import address
+from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, ChangeMessage, FinalMessage
-from fedchain.node.core.effects import Effect, Refuse, Stop
+from fedchain.node.core.effects import Effect, Refuse, Send, Stop
 from fedchain.node.core.events import ChangeSubmitted, Tick
 from fedchain.node.core.membership.change_pool import REPEAT_MS
 from tests.support.chain.builders import keys
@@ -27,6 +28,14 @@ def test_an_operator_s_approval_is_signed_and_told_to_everybody() -> None:
     assert [approval.approver for approval in told.approvals] == [stage.me]
     assert stage.node.open_changes() == (told,)
     assert dict(stage.node.sizes())["changes"] == 1
+
+
+def test_an_operator_s_approval_is_told_with_those_that_are_known() -> None:
+    stage = living_stage()
+    change = joining(stage.chain, 5, 0)
+    stage.receive(ChangeMessage(change.approved(keys(2)[1], stage.genesis.chain_id)))
+    (told,) = gossiped(stage.handle(ChangeSubmitted(change, approves=True)))
+    assert {approval.approver for approval in told.approvals} == {stage.me, keys(2)[1].public_key}
 
 
 def test_a_change_that_nobody_may_make_is_refused_to_its_operator() -> None:
@@ -124,8 +133,13 @@ def test_lost_gossip_is_repaired_by_sending_what_is_open_to_one_peer_after_the_o
     stage = living_stage()
     change = approved(stage.chain, joining(stage.chain, 5, 0), 2)
     stage.receive(ChangeMessage(change))
-    told = [sent(stage.tick(REPEAT_MS / 1000), ChangeMessage) for _ in range(4)]
-    assert [[message.change for message in messages] for messages in told] == [[change]] * 4
+    asked = list[PublicKey]()
+    for _ in range(4):
+        effects = stage.tick(REPEAT_MS / 1000)
+        assert [message.change for message in sent(effects, ChangeMessage)] == [change]
+        asked += [item.peer for item in effects if isinstance(item, Send) and isinstance(item.message, ChangeMessage)]
+        assert sent(stage.tick(1), ChangeMessage) == [], "not at every tick"
+    assert set(asked) == {*stage.others}
 
 
 def test_a_node_stops_when_its_key_was_replaced() -> None:
