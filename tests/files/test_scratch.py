@@ -1,6 +1,7 @@
 """Temporary folders go with their process, or with the next one."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -80,7 +81,10 @@ def test_other_users_and_other_machines_folders_stay(place: Path, monkeypatch: p
         patch.setattr("platform.node", lambda: "elsewhere")
         Scratch().cleanup()
         assert left.exists()
+    longer = left.with_name(left.name.replace(f".{platform.node()}.", f".{platform.node()}.example."))
+    longer.mkdir()
     Scratch().cleanup()
+    assert longer.exists()
     assert not left.exists()
 
 

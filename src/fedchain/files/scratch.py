@@ -50,7 +50,8 @@ def _delete_left(place: str, prefix: str) -> None:
     """Delete folders of this user whose processes are dead; what the system refuses stays."""
     found = list[str]()
     with suppress(OSError):
-        found = [name for name in os.listdir(place) if name.startswith(prefix)]
+        # A machine's name may begin another one's; what follows a prefix of ours has no dot.
+        found = [name for name in os.listdir(place) if name[: name.rfind(".") + 1] == prefix]
     for path in (os.path.join(place, name) for name in found):
         with suppress(OSError):
             file = _open(path)
