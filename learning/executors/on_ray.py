@@ -66,8 +66,7 @@ class RayWorkers:
         self._build, self._pieces = build, pieces
         self._resource = "GPU" if cards else "CPU"
         _join(self, address)
-        self._actors: list[Any] = [self._start() for _ in range(min(count, self._room()))]
-        self._actors = self._ready()
+        self._actors: list[Any] = self._started([self._start() for _ in range(min(count, self._room()))])
         self.count = len(self._actors)
         """See :class:`Workers`."""
         if not self.count:
@@ -104,16 +103,16 @@ class RayWorkers:
             return Gone(worker, str(error).strip().replace("\n", " "))
 
     def replace(self, worker: int) -> bool:
-        """See :class:`Workers`. A machine that was lost has no room any more."""
+        """See :class:`Workers`. A machine that was lost has no room any more, though Ray counts it for a while."""
         with suppress(RayError):
             ray.kill(self._actors[worker])
         self._actors[worker] = None
         self._unanswered[worker].clear()
         others = sum(actor is not None for actor in self._actors)
-        if self._room() <= others:
-            return False
-        self._actors[worker] = self._start()
-        return True
+        started = self._started([self._start()]) if self._room() > others else []
+        if started:
+            (self._actors[worker],) = started
+        return bool(started)
 
     def close(self) -> None:
         """See :class:`Workers`."""
@@ -134,13 +133,18 @@ class RayWorkers:
         """Cores, or cards, of all machines of the cluster."""
         return int(ray.cluster_resources().get(self._resource, 0))
 
-    def _ready(self) -> list[Any]:
-        """The actors that have started; the others, whose place somebody else has, are given up."""
-        asked = {actor.is_ready.remote(): actor for actor in self._actors}
-        ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=START_S) if asked else ([], [])
-        for reference in late:
-            ray.kill(asked[reference])
-        return [asked[reference] for reference in ready]
+    def _started(self, actors: list[Any]) -> list[Any]:
+        """The actors that have started; the others, whose place somebody else has, or is lost, are given up."""
+        asked = {actor.is_ready.remote(): actor for actor in actors}
+        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=START_S) if asked else ([], [])
+        started = []
+        for reference in answered:
+            with suppress(RayError):
+                ray.get(reference)
+                started.append(asked.pop(reference))
+        for actor in asked.values():
+            ray.kill(actor)
+        return started
 
     def _start(self) -> Any:
         needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self._resource == "GPU" else {"num_cpus": 1}

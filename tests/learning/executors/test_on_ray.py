@@ -18,6 +18,7 @@ from fedchain import testing
 from fedchain.cli.main import app
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.remote_training import RemoteTraining, own_modules
+from fedchain.learning.executors.workers import Gone
 from fedchain.simulator.choices import PROCESSES, RAY
 from fedchain.simulator.reproduction.parallel import RunsProgress
 from fedchain.simulator.scenario import Scenario
@@ -114,15 +115,40 @@ def test_the_run_goes_on_when_a_node_is_lost(expected: str) -> None:
         assert trace(RAY, on_round=at(2, nodes.remove)) == expected
 
 
+def test_a_lost_machine_that_still_counts_gives_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray counts one without power for half a minute; an actor for it would never start, and its run never end."""
+    from fedchain.learning.executors import on_ray
+
+    ray.shutdown()
+    with cluster(2) as nodes:
+        workers = on_ray.RayWorkers(Echo, 2)
+        assert workers.count == 2
+        for worker in range(2):
+            workers.send(worker, worker)
+        assert {workers.receive(60), workers.receive(60)} == {0, 1}
+        nodes.remove()
+        monkeypatch.setattr(workers, "_room", lambda: 2)
+        monkeypatch.setattr(on_ray, "START_S", 1.0)
+        for worker in range(2):
+            workers.send(worker, worker)
+        heard = [workers.receive(60), workers.receive(60)]
+        (gone,) = (said for said in heard if isinstance(said, Gone))
+        assert not workers.replace(gone.worker)
+        workers.send(1 - gone.worker, "still there")
+        assert workers.receive(60) == "still there"
+        workers.close()
+
+
+class Echo:
+    def do(self, message: Any) -> Any:
+        return message
+
+    def close(self) -> None:
+        pass
+
+
 def test_workers_of_one_process_share_a_cluster_until_the_last_of_them_are_closed() -> None:
     from fedchain.learning.executors.on_ray import RayWorkers
-
-    class Echo:
-        def do(self, message: Any) -> Any:
-            return message
-
-        def close(self) -> None:
-            pass
 
     ray.shutdown()
     first = RayWorkers(Echo, 1)
