@@ -14,10 +14,12 @@ from fedchain.chain.membership.change import (
     sign_change,
     sign_rekey,
 )
+from fedchain.chain.membership.rules import room_for_changes
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.core.events import ChangeSubmitted
+from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.founding.amending import amended_values
 from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.peer import SimulatedPeer
@@ -36,6 +38,7 @@ class MembershipChanges:
         peers: all peers by number, newcomers last; the list may still be filled.
         on_key: called with (peer number, key) before a peer goes on with another key.
         deals_by_place: whether peers have data and models by their places, so that each has to get its own.
+        is_troubled: whether messages may get lost, or peers be down or lie.
     """
 
     def __init__(
@@ -46,11 +49,14 @@ class MembershipChanges:
         on_key: Callable[[int, PublicKey], None],
         *,
         deals_by_place: bool,
+        is_troubled: bool,
     ) -> None:
-        self._genesis, self._peers, self._on_key, self._deals_by_place = genesis, peers, on_key, deals_by_place
+        self._genesis, self._peers, self._on_key = genesis, peers, on_key
+        self._deals_by_place, self._is_troubled = deals_by_place, is_troubled
         self._following: dict[int, PrivateKey] = {}  # keys that peers take once the chain says so
-        self._rows = tuple(changes)
-        self._left = sorted(changes, key=lambda change: change.round)
+        self._left = sorted(changes, key=lambda change: change.round)  # joins stay in it
+        self._joining = {number: row.round for row in self._left if row.kind == "join" for number in row.peers}
+        self._batch: list[int] = []  # peers whose joins are proposed together
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
         """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed.
@@ -69,14 +75,30 @@ class MembershipChanges:
             )
         if seat is not None and head.records[seat].standing.is_for_good:
             peer.crash()
-        for row in [row for row in self._left if row.round <= head.round and not head.finished]:
-            if row.kind == "join" and min(self._together(row)) > len(head.records):
-                continue  # joins of rounds before are on their way, and places are given as joins are counted
-            self._left.remove(row)
+        if head.finished:
+            return
+        self._batch = self._next_batch(head)
+        for row in [row for row in self._left if row.round <= head.round]:
+            numbers = row.peers if row.kind != "join" else [number for number in row.peers if number in self._batch]
             if row.kind == "amend":
                 self._amend(row, head)
-            for number in row.peers:
+            for number in numbers:
                 self._propose(row, self._peers[number], head)
+            if row.kind != "join":
+                self._left.remove(row)
+        for number in self._batch:
+            del self._joining[number]
+
+    def _next_batch(self, head: State) -> list[int]:
+        """The newcomers to propose now, in order: of those of one round as many as the open round has room for.
+
+        Places are given as joins are counted. Where more were on their way, which of them come first would be chance.
+        """
+        first = min(self._joining, default=None)
+        if first is None or first > len(head.records) or self._joining[first] > head.round:
+            return []
+        together = [number for number, begin in sorted(self._joining.items()) if begin == self._joining[first]]
+        return together[: min(room_for_changes(self._genesis, head)[0], OPEN_MAX)]
 
     def _propose(self, row: MemberChange, subject: SimulatedPeer, head: State) -> None:
         """Have the members' operators submit one change: the member itself, or all that approve of it."""
@@ -101,27 +123,25 @@ class MembershipChanges:
             subject.start()
         else:
             change = sign_change(key, chain_id, kind, text=row.reason, **said)
-        for submitter in self._submitters(change, subject, head):
+        submitters = [*self._submitters(change, subject, head)]
+        if kind is ChangeKind.JOIN and len(self._batch) > 1 and self._is_troubled:
+            for approver in submitters:  # each node holds all of them as complete from now on, whatever gets lost
+                change = change.approved(approver.key, chain_id) if approver.is_honest else change
+        for submitter in submitters:
             submitter.handle(ChangeSubmitted(change, approves=kind.needs_approval))
 
     def _join(self, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
         """Have a newcomer ask to join. A block has changes in the order of their hashes, which is that of places, too:
-        where several join in a round, each takes a name with which it gets the place that its data are at."""
-        together = self._together(row)
-        rank = together.index(subject.number)
+        where several join together, each takes a name with which it gets the place that its data are at."""
+        rank = self._batch.index(subject.number)
         for tried in count():
-            name = row.reason if len(together) == 1 else f"{row.reason} {tried}".strip()
+            name = row.reason if len(self._batch) == 1 else f"{row.reason} {tried}".strip()
             change = sign_change(
                 subject.key, self._genesis.chain_id, ChangeKind.JOIN, text=name, sequence=0, until=until
             )
-            if change.hash[0] * len(together) >> 8 == rank:
+            if change.hash[0] * len(self._batch) >> 8 == rank:
                 return change
         raise AssertionError("some name has it")
-
-    def _together(self, row: MemberChange) -> list[int]:
-        """The peers that join in a row's round, in order."""
-        rows = [other for other in self._rows if (other.kind, other.round) == (row.kind, row.round)]
-        return sorted(number for other in rows for number in other.peers)
 
     def _amend(self, row: MemberChange, head: State) -> None:
         """Have all members' operators approve of other values."""

@@ -139,6 +139,7 @@ class Simulation:
             self.peers,
             self.checker.on_key,
             deals_by_place=isinstance(rules, Application),
+            is_troubled=bool(scenario.loss or scenario.faults or scenario.adversaries),
         )
         self.witness = Witness()
         self.recorder = Recorder(genesis, self.loop, self.witness, len(keys))

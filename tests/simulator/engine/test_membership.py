@@ -227,6 +227,23 @@ def test_newcomers_of_one_round_get_the_places_that_their_data_are_at() -> None:
     assert node.head.roster.active == 12
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"peers": 5, "changes": (MemberChange(round=2, kind="join", peers=(5, 6)),)},
+        {"peers": 8, "changes": (MemberChange(round=2, kind="join", peers=(8, 9)),), "loss": 0.25},
+    ],
+)
+def test_newcomers_get_their_places_where_a_round_has_no_room_for_all_or_messages_are_lost(
+    fields: dict[str, Any],
+) -> None:
+    """Members hold the joins of a round as complete at other times then; those that came first had the places."""
+    simulation = played(living(**({"rounds": 6} | fields)))
+    node = simulation.peers[0].node
+    assert node is not None
+    assert [node.head.roster.seats[peer.public_key] for peer in simulation.peers] == list(range(len(simulation.peers)))
+
+
 def test_a_newcomer_at_another_place_than_its_datas_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def unordered(own: MembershipChanges, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
         chain_id = own._genesis.chain_id
