@@ -4,6 +4,7 @@ This module imports nothing heavy, so that ``fedchain --help`` answers at once.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -228,6 +229,18 @@ class Scenario(Consensus):
             raise ScenarioError(f"peers {in_order} join, {self.members} and those after it in order are expected")
         if self.admission == "closed" and any(row.kind in ("join", "remove", "recover") for row in rows):
             raise ScenarioError("admission is closed: nobody joins, is removed or gets a lost place back")
+        begins = {number: row.round for row in rows if row.kind == "join" for number in row.peers}
+        changed = Counter[tuple[int, int]]()
+        for place, row in enumerate(self.changes):
+            for number in row.peers if row.kind != "join" else ():
+                if begins.get(number, 0) >= row.round:
+                    raise ScenarioError(
+                        f"changes[{place}]: {row.kind} of peer {number} in round {row.round}, but it joins in round "
+                        f"{begins[number]}"
+                    )
+                changed[number, row.round] += 1
+                if changed[number, row.round] > 1:
+                    raise ScenarioError(f"changes[{place}]: another change of peer {number} in round {row.round}")
 
     def _validate_churn(self) -> None:
         from fedchain.simulator.churn import churn_in_round, churn_most

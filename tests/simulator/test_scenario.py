@@ -208,3 +208,32 @@ def test_the_default_scenario_is_possible() -> None:
 def test_a_task_brings_its_own_data_and_its_name(values: dict[str, str], expected: tuple[str, str]) -> None:
     scenario = scenario_from_dict(values)
     assert (scenario.name, scenario.dataset) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"round": 3, "kind": "join", "peers": [5]}, {"round": 3, "kind": "leave", "peers": [5]}],
+            r"changes\[1\]: leave of peer 5 in round 3, but it joins in round 3",
+        ),
+        (
+            [{"round": 2, "kind": "rekey", "peers": [5]}, {"round": 3, "kind": "join", "peers": [5]}],
+            r"changes\[0\]: rekey of peer 5 in round 2, but it joins in round 3",
+        ),
+        (
+            [{"round": 2, "kind": "leave", "peers": [0, 1]}, {"round": 2, "kind": "rekey", "peers": [1]}],
+            r"changes\[1\]: another change of peer 1 in round 2",
+        ),
+    ],
+)
+def test_changes_that_would_be_lost_are_refused(rows: list[dict[str, Any]], message: str) -> None:
+    """A node signs one change of itself at a time, and a newcomer has no place before its join is counted."""
+    with pytest.raises(ScenarioError, match=message):
+        scenario_from_dict({"peers": 5, "rounds": 9, "admission": "quorum", "changes": rows}).validate()
+
+
+def test_changes_of_a_peer_in_different_rounds_are_played() -> None:
+    rows = [("join", 3), ("rekey", 4), ("away", 6), ("back", 8)]
+    changes = [{"round": number, "kind": kind, "peers": [5]} for kind, number in rows]
+    scenario_from_dict({"peers": 5, "rounds": 9, "admission": "quorum", "changes": changes}).validate()
