@@ -32,8 +32,9 @@ def cluster(nodes: int) -> Iterator[Any]:
 
 def actors() -> list[int]:
     """Processes of the actors of this machine's clusters that live, the newest last."""
-    found = [process for process in psutil.process_iter() if process.name().startswith("ray::_Actor")]
-    return [process.pid for process in sorted(found, key=lambda process: process.create_time())]
+    living = (process.info for process in psutil.process_iter(["pid", "name", "create_time"]))
+    found = [info for info in living if info["name"].startswith("ray::_Actor")]
+    return [info["pid"] for info in sorted(found, key=lambda info: info["create_time"])]
 
 
 def at(times: int, do: Callable[[], object]) -> Callable[..., None]:
