@@ -1,6 +1,8 @@
 """A user's own files that a run depends on beside its scenario, which names them: code, and weights to begin with."""
 
+import dis
 import inspect
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -43,12 +45,15 @@ def _source(name: str) -> bytes | None:
 
 def typed_source(made: object) -> bytes:
     """Source of a function or class that no file is named for, such as a notebook's, with those of its module that it
-    names. Code that was typed into a shell has none, but for the values in its classes.
+    names, and the plain values that it names or has been given. Code that was typed into a shell has these alone.
     """
+    seen, found = set[Any](), list[str]()
     while isinstance(made, partial | MethodType):
+        if isinstance(made, partial):
+            found += _plain(partial.__name__, [*enumerate(made.args), *made.keywords.items()])
         made = made.func if isinstance(made, partial) else made.__self__
     waiting: list[Any] = [made if isinstance(made, FunctionType | type) else type(made)]
-    module, seen, found = waiting[0].__module__, set[Any](), list[str]()
+    module = waiting[0].__module__
     while waiting:
         one = waiting.pop()
         if not isinstance(one, FunctionType | type) or one in seen or one.__module__ != module:
@@ -56,14 +61,14 @@ def typed_source(made: object) -> bytes:
         seen.add(one)
         if isinstance(one, type):
             waiting += one.__mro__
-            for name, value in vars(one).items():
-                waiting += _parts(value)
-                if isinstance(value, bool | int | float | str) and not name.startswith("__"):
-                    found.append(f"{one.__qualname__}.{name} = {value!r}")
+            named = [(name, value) for name, value in vars(one).items() if not name.startswith("__")]
+            waiting += [part for value in vars(one).values() for part in _parts(value)]
         else:
             with suppress(OSError, TypeError):
                 found.append(inspect.getsource(one))
-            waiting += [part for value in (one, *_named_in(one)) for part in _parts(value)]
+            named = [*_named_in(one)]
+            waiting += [part for value in (one, *dict(named).values()) for part in _parts(value)]
+        found += _plain(one.__qualname__, named)
     return "".join(sorted(found)).encode()
 
 
@@ -75,12 +80,29 @@ def _parts(value: object) -> list[object]:
     return [value, *(getattr(value, name, None) for name in names)]
 
 
-def _named_in(function: FunctionType) -> list[object]:
-    """All that a function's code names, or has in its closure."""
-    held: list[object] = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    codes, names = [function.__code__], set[str]()
+def _plain(owner: str, named: Sequence[tuple[object, object]]) -> list[str]:
+    """Those of some values by name that are the same wherever they are printed."""
+    return [f"{owner}.{name} = {value!r}" for name, value in named if _is_plain(value)]
+
+
+def _is_plain(value: object) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, bool | int | float | str)
+
+
+def _named_in(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """All that a function's code names, has in its closure or as a default, by name; not what it sets itself."""
+    codes, loaded, stored = [function.__code__], set[str](), set[str]()
     while codes:
         code = codes.pop()
-        names.update(code.co_names)
+        for step in dis.get_instructions(code):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+                loaded.add(step.argval)
+            elif step.opname in ("STORE_GLOBAL", "STORE_DEREF"):
+                stored.add(step.argval)
         codes += [part for part in code.co_consts if isinstance(part, CodeType)]
-    return held + [function.__globals__.get(name) for name in names]
+    yield from ((name, function.__globals__[name]) for name in loaded - stored if name in function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if name not in stored and cell != CellType():
+            yield name, cell.cell_contents
+    yield from ((f"default {place}", value) for place, value in enumerate(function.__defaults__ or ()))
+    yield from ((f"default {name}", value) for name, value in (function.__kwdefaults__ or {}).items())

@@ -129,3 +129,41 @@ def test_code_of_a_notebook_counts_with_all_of_the_notebook_that_it_names(
     assert first == again
     assert all(first.values())
     assert {key for key in first if first[key] != other[key]} == {*changed.split()}
+
+
+VALUES = """
+from functools import partial
+
+scale, layers, calls = 1.0, (4, 2), 0
+
+def load(member, alpha=scale):
+    global calls
+    calls += 1
+    return [scale * layer for layer in layers]
+
+def bound(scale):
+    count = 0
+    def load(member):
+        nonlocal count
+        count += 1
+        return scale
+    return load
+"""
+
+
+def test_plain_values_that_code_of_a_notebook_is_given_count_as_its_lines_do() -> None:
+    """A run whose examples were scaled by 1 went on with others, scaled by 2, without a word."""
+    names = _entered(VALUES)
+    load, bound = names["load"], names["bound"]
+    ways = [partial(load, 1), partial(load, 2), partial(load, alpha=1), bound(1), bound(2), load]
+    assert len({typed_source(way) for way in ways}) == len(ways)
+    assert typed_source(partial(load, 1)) == typed_source(partial(load, 1))
+    before, before_bound = typed_source(load), typed_source(ways[3])
+    load(0)
+    ways[3](0)
+    assert (typed_source(load), typed_source(ways[3])) == (before, before_bound)  # what code counts itself is no code
+    for name, value in (("scale", 2.0), ("layers", (4, 3))):
+        assert typed_source(_entered(VALUES)["load"]) == before
+        changed = _entered(VALUES)
+        changed[name] = value
+        assert typed_source(changed["load"]) != before
