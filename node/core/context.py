@@ -13,6 +13,7 @@ from fedchain.chain.knowledge import EMPTY_ROOT
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import EMPTY_KNOWLEDGE, State
 from fedchain.chain.storage.store import Storage
+from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.crypto.signature_memory import SignatureMemory
@@ -92,6 +93,11 @@ class Context:
     def is_signed(self, member: PublicKey, statement: Statement | Session) -> bool:
         """Whether ``member`` signed a statement."""
         return self.signatures(member, statement.signature, statement.signing_message(self.genesis.chain_id))
+
+    def note_own(self, statement: Vote | Post | Session) -> None:
+        """Note that we have signed a statement, so that nobody with our checks verifies its signature."""
+        message = statement.signing_message(self.genesis.chain_id)
+        self.signatures.note([(self.me, statement.signature, message)])
 
     def emit(self, *effects: Effect) -> None:
         """Ask the shell for something."""

@@ -91,6 +91,7 @@ class Contributing:
             self._recover(said, payload)
             return
         post = sign_post(context.key, context.genesis.chain_id, round_number, phase, payload)
+        context.note_own(post)
         self._computed = OwnPost(post, payload)
         context.emit(Compute(CheckPost(context.head, knowledge, post, payload)))
 

@@ -169,7 +169,7 @@ class Sessions:
     def _sign(self, heard: bytes) -> Session:
         context = self._context
         sequence, self._sequence = self._sequence, self._sequence + 1
-        return sign_session(
+        session = sign_session(
             context.key,
             context.genesis.chain_id,
             self._number,
@@ -177,3 +177,5 @@ class Sessions:
             height=context.head.height,
             sequence=sequence,
         )
+        context.note_own(session)
+        return session

@@ -200,6 +200,7 @@ class Voting:
             mining_ms=self.mining_time_ms(cast.block_hash) if measures else 0,
             turnout=turnout(context, entry) if measures and entry is not None else None,
         )
+        context.note_own(vote)
         polka, settled = self.agreement.ballots.polka(cast.attempt), context.ledger.certificate
         context.write_journal(context.journal.with_vote(vote, polka, settled))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from fedchain.chain.state import State, genesis_state
+from fedchain.crypto import signature_memory
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.signatures import is_valid_signature
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.effects import Effect
 from fedchain.node.core.events import Event, MessageReceived, Moment
@@ -55,6 +57,28 @@ def test_sharing_verification_changes_no_trace(quirk: str) -> None:
         for shared in (False, True)
     )
     assert own.trace_hash == shared.trace_hash
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_own_signatures_are_verified_by_nobody_that_shares_the_checks(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Those of blocks are: a member judges its own block as others do before it publishes it."""
+    verified, check = list[bytes](), is_valid_signature
+
+    def count(key: bytes, signature: bytes, message: bytes) -> bool:
+        verified.append(message)
+        return check(key, signature, message)
+
+    monkeypatch.setattr(signature_memory, "is_valid_signature", count)
+    scenario = trivial_scenario(peers=4, rounds=2, version=version)
+    outcome = run_trivial(scenario)
+    assert not outcome.violations
+    mined = sum(row.blocks for row in outcome.rows)
+    assert len(verified) == mined
+    verified.clear()
+    assert run_trivial(scenario, shares_checks=False).trace_hash == outcome.trace_hash
+    assert len(verified) > 10 * mined, "each peer verifies those of all others"
 
 
 LULLS: dict[str, dict[str, Any]] = QUIRKS | {
