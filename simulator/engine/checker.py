@@ -95,7 +95,7 @@ class Checker:
         if number not in self._traitors:
             self._promises.on_loss(number, journal=journal)
             if journal:
-                self.finals.excuse(self.finals.state.roster.members[number])
+                self.finals.excuse(self._peers[number].public_key)
 
     def on_key(self, number: int, key: PublicKey) -> None:
         """A peer goes on with another key, and with a journal of its own."""
