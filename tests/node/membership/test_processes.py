@@ -138,7 +138,7 @@ class Life:
         return node
 
     def needs_more(self, other: LocalNode, key: PrivateKey) -> bool:
-        """Whether a newcomer needs more approvals behind one member's, which may come when a block counts it already."""
+        """Whether more members have to approve; where the block was faster, nothing waits for it any more."""
         try:
             return "not yet" in self.say(other.number, "approve", which=address(key.public_key))
         except NodeConfigError as error:

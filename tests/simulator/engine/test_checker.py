@@ -66,6 +66,15 @@ def test_a_chain_whose_contents_are_dropped_is_verified_all_the_same() -> None:
     assert simulation.checker.finals.hashes[1] == final[0].hash
 
 
+def test_a_newcomer_without_a_place_may_lose_its_journal() -> None:
+    joins = MemberChange(round=2, kind="join", peers=(4,))
+    simulation = trivial_simulation(trivial_scenario(rounds=6, admission="quorum", changes=(joins,)))
+    newcomer = simulation.peers[-1]
+    assert newcomer.public_key not in simulation.checker.finals.state.roster.seats
+    simulation.checker.on_loss(newcomer.number, journal=True)
+    assert simulation.run().violations == []
+
+
 def test_an_honest_peer_that_bans_another_is_found(simulation: Simulation) -> None:
     simulation.checker.on_ban(0, 1)
     (found,) = simulation.checker.violations
