@@ -18,6 +18,7 @@ from fedchain.chain.membership.rules import room_for_changes
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.verdict import Verdict
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.founding.amending import amended_values
@@ -57,6 +58,7 @@ class MembershipChanges:
         self._left = sorted(changes, key=lambda change: change.round)  # joins stay in it
         self._joining = {number: row.round for row in self._left if row.kind == "join" for number in row.peers}
         self._batch: list[int] = []  # peers whose joins are proposed together
+        self._early: list[tuple[SimulatedPeer, int, ChangeSubmitted]] = []  # refused, by nodes below these heights
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
         """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed.
@@ -77,6 +79,7 @@ class MembershipChanges:
             peer.crash()
         if head.finished:
             return
+        self._submit_again(peer, head)
         self._batch = self._next_batch(head)
         for row in [row for row in self._left if row.round <= head.round]:
             numbers = row.peers if row.kind != "join" else [number for number in row.peers if number in self._batch]
@@ -128,7 +131,20 @@ class MembershipChanges:
             for approver in submitters:  # each node holds all of them as complete from now on, whatever gets lost
                 change = change.approved(approver.key, chain_id) if approver.is_honest else change
         for submitter in submitters:
-            submitter.handle(ChangeSubmitted(change, approves=kind.needs_approval))
+            self._submit(submitter, head, ChangeSubmitted(change, approves=kind.needs_approval))
+
+    def _submit(self, peer: SimulatedPeer, head: State, event: ChangeSubmitted) -> None:
+        """Submit a change at a head. A node that is not there yet may refuse it, and is asked again once it is."""
+        is_taken = peer.handle(event) is Verdict.ACCEPT
+        if not is_taken and peer.node is not None and peer.node.head.height < head.height:
+            self._early.append((peer, head.height, event))
+
+    def _submit_again(self, peer: SimulatedPeer, head: State) -> None:
+        """A node's head moved: submit what it refused before because it was behind."""
+        due = [item for item in self._early if item[0] is peer and item[1] <= head.height]
+        for item in due:
+            self._early.remove(item)
+            peer.handle(item[2])
 
     def _join(self, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
         """Have a newcomer ask to join. A block has changes in the order of their hashes, which is that of places, too:
@@ -150,7 +166,7 @@ class MembershipChanges:
         change = propose_amendment(amendment_of(values, row.begin), row.reason, **said)
         for peer in self._peers:
             if peer.node is not None and head.roster.is_active(peer.public_key):
-                peer.handle(ChangeSubmitted(change, approves=True))
+                self._submit(peer, head, ChangeSubmitted(change, approves=True))
 
     def _submitters(self, change: Change, subject: SimulatedPeer, head: State) -> Iterator[SimulatedPeer]:
         if not change.kind.needs_approval:

@@ -135,6 +135,26 @@ def test_a_member_says_that_it_is_away() -> None:
     assert {number for client, number in asked if client == 4} == {1, 2, 3, 8, 9, 10}
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("away", 2), ("back", 4), ("leave", 6)],
+        [("rekey", 2), ("leave", 3)],
+        [("rekey", 2), ("rekey", 5)],
+        [("recover", 2), ("recover", 3)],
+        [("amend", 2), ("amend", 3)],
+    ],
+)
+def test_a_node_that_is_behind_is_asked_for_a_change_again_once_it_is_there(rows: list[tuple[Any, int]]) -> None:
+    """The first node to get there proposes what the others' nodes refuse for some milliseconds more."""
+    said: Any = {"values": {"omission_slack_ms": 3_000}}
+    changes = [MemberChange(round=at, kind=kind, **said if kind == "amend" else {"peers": (4,)}) for kind, at in rows]
+    simulation = played(living(*changes, peers=6))
+    blocks = [simulation.peers[0].storage.final(height) for height in range(1, 11)]
+    found = [(change.kind.name.lower(), item[0].header.round) for item in blocks if item for change in item[0].changes]
+    assert found == rows
+
+
 def test_parameters_change_while_the_federation_goes_on() -> None:
     slower = MemberChange(round=2, kind="amend", values={"omission_slack_ms": 3_000, "rounds": 12}, reason="slow links")
     simulation = played(living(slower, JOIN))
