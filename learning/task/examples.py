@@ -99,9 +99,14 @@ def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Example
     else:
         raise ConfigurationError(f"the {name} must be a pair of tensors (x, y), not {len(data)} things")
     try:
-        labels = _tensor_of(y).detach()
-        given = {key: _tensor_of(value) for key, value in x.items()} if isinstance(x, Mapping) else None
-        inputs = _tensor_of(x) if given is None else torch.empty(0)
+        labels = _tensor_of(f"the labels of the {name}", y).detach()
+        given, inputs = None, torch.empty(0)
+        if isinstance(x, Mapping):
+            given = {key: _tensor_of(f"field '{key}' of the {name}", value) for key, value in x.items()}
+        else:
+            inputs = _tensor_of(f"the inputs of the {name}", x)
+    except ConfigurationError:
+        raise
     except Exception as error:
         raise ConfigurationError(f"the {name} cannot be made tensors: {one_line(error)}") from error
     if labels.is_floating_point() or labels.is_complex():
@@ -137,7 +142,10 @@ Read = Callable[[int, Sequence[str]], _Item]
 
 def _read_items(name: str, data: Any) -> Examples:
     """Read a map-style data set: at once, or, where that would take much memory, whenever an item is needed."""
-    count = len(data)
+    try:
+        count = len(data)
+    except Exception as error:  # whatever a user's data set raises
+        raise ConfigurationError(f"the {name} has no length: {one_line(error)}") from error
     if count == 0:
         raise ConfigurationError(f"the {name} is empty")
     read = _reader(name, data)
@@ -171,7 +179,7 @@ def _reader(name: str, data: Any) -> Read:
             x, y = _without_label(what, item) if isinstance(item, Mapping) else item
             label = operator.index(y)
             if not isinstance(x, Mapping):
-                return _Item(_as_numbers(what, torch.as_tensor(x)), label, ())
+                return _Item(_as_numbers(what, _tensor_of(what, x)), label, ())
             order = names if {*names} == {*x} else x
             given = {key: _as_tensor(f"field '{key}' of {what}", x[key])[None] for key in order}
         except ConfigurationError:
@@ -216,15 +224,18 @@ def _validated_like(name: str, place: int, item: _Item, first: _Item) -> torch.T
 def _stated_labels(data: Any) -> list[int] | None:
     """Return all labels where a data set tells them without its items: torchvision's `targets`, a Subset of such.
 
-    Where they are transformed, the items alone have them.
+    Where they are transformed, or no integers, the items alone have them.
     """
-    if hasattr(data, "dataset") and hasattr(data, "indices"):  # torch.utils.data.Subset
-        of_all = _stated_labels(data.dataset)
-        return None if of_all is None else [of_all[place] for place in data.indices]
-    targets = getattr(data, "targets", None)
-    if targets is None or len(targets) != len(data) or getattr(data, "target_transform", None) is not None:
+    try:
+        if hasattr(data, "dataset") and hasattr(data, "indices"):  # torch.utils.data.Subset
+            of_all = _stated_labels(data.dataset)
+            return None if of_all is None else [of_all[place] for place in data.indices]
+        targets = getattr(data, "targets", None)
+        if targets is None or len(targets) != len(data) or getattr(data, "target_transform", None) is not None:
+            return None
+        return [operator.index(label) for label in targets]
+    except (TypeError, IndexError):  # names of files, say
         return None
-    return [operator.index(label) for label in targets]
 
 
 def _without_label(what: str, item: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -251,17 +262,29 @@ def _side_by_side(what: str, given: Mapping[str, torch.Tensor]) -> tuple[torch.T
     return torch.cat(flat, dim=1), fields
 
 
-def _tensor_of(value: Any) -> torch.Tensor:
+def _tensor_of(what: str, value: Any) -> torch.Tensor:
     """Return numbers as a tensor: those of a pandas table row by row, which torch would look up by its rows' names, and
     copied, since pandas lends its memory for reading alone.
+
+    Raises `ConfigurationError` for masked values, below which lie numbers that nobody means, and for tensors that are
+    stored in another way than number by number.
     """
+    if isinstance(value, np.ma.MaskedArray) and (masked := int(np.sum(value.mask))):
+        raise ConfigurationError(f"{what} must be without masked values, not with {masked} of them")
     is_table = not isinstance(value, torch.Tensor | np.ndarray) and hasattr(value, "__array__")
-    return torch.as_tensor(np.array(value) if is_table else value)
+    found = torch.as_tensor(np.array(value) if is_table else value)
+    kinds = {"nested": found.is_nested, "quantized": found.is_quantized, "without data": found.is_meta}
+    kinds["sparse"] = found.layout != torch.strided
+    if stored := [kind for kind, is_so in kinds.items() if is_so]:
+        raise ConfigurationError(f"{what} must be a plain tensor, not one that is {stored[0]}")
+    return found
 
 
 def _as_tensor(what: str, value: Any) -> torch.Tensor:
     try:
-        return torch.as_tensor(value)
+        return _tensor_of(what, value)
+    except ConfigurationError:
+        raise
     except Exception:
         raise ConfigurationError(f"{what} is {type(value).__name__}, not numbers; leave it out") from None
 

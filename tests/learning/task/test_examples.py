@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -17,11 +18,22 @@ from tests.support.learning.squares import Squares
 X, Y = torch.arange(12.0).reshape(4, 3), torch.tensor([0, 2, 1, 2])
 
 
+MASKED = np.ma.masked_inside(X.numpy(), 5.5, 8.5)
+"""The third row, 6 to 8, is masked."""
+
+
 class Stream(IterableDataset[Any]):
     """Nobody knows how long it is."""
 
     def __iter__(self) -> Any:
         raise AssertionError("it has no length, so it is not asked")
+
+
+class Lengthless(Squares):
+    """Its length is in a file that is gone."""
+
+    def __len__(self) -> int:
+        raise OSError("no index")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +68,10 @@ def test_a_table_is_read_by_its_rows_and_not_by_their_names() -> None:
     named = read_examples("train set", {"a": table["a"], "rest": table[["b", "c"]], "label": labels})
     assert torch.equal(named.inputs, X)
     assert torch.equal(named.labels, Y)
+    items = [(table.iloc[place], labels.iloc[place]) for place in range(4)]
+    assert torch.equal(read_examples("train set", items).inputs, X)
+    of_fields = [{"row": row, "label": label} for row, label in items]
+    assert torch.equal(read_examples("train set", of_fields).inputs, X)
 
 
 @pytest.mark.parametrize("size", [examples.LAZY_SIZE, 0], ids=["held", "lazy"])
@@ -107,6 +123,17 @@ def test_items_may_have_any_shape() -> None:
         ((X, Y.float()), "labels of the train set must be integers, not torch.float32"),
         ((X / 0, Y), "are not all finite numbers"),
         ((["a"], Y), "the train set cannot be made tensors: "),
+        ((MASKED, Y), "inputs of the train set must be without masked values, not with 3 of them"),
+        ((X, MASKED[:, 0].astype(int)), "labels of the train set must be without masked values, not with 1 of them"),
+        ([(MASKED[2], 0)], "item 0 of the train set must be without masked values, not with 3 of them"),
+        (({"x": MASKED}, Y), "field 'x' of the train set must be without masked values"),
+        ([{"x": MASKED[2], "label": 0}], "field 'x' of item 0 of the train set must be without masked values"),
+        ((X.to_sparse(), Y), "inputs of the train set must be a plain tensor, not one that is sparse"),
+        ((X, Y.to_sparse()), "labels of the train set must be a plain tensor, not one that is sparse"),
+        ((X.to("meta"), Y), "inputs of the train set must be a plain tensor, not one that is without data"),
+        ([(X[0].to_sparse(), 0)], "item 0 of the train set must be a plain tensor, not one that is sparse"),
+        ([{"x": X[0].to_sparse(), "label": 0}], "field 'x' of item 0 of the train set must be a plain tensor"),
+        (Lengthless(), "the train set has no length: OSError: no index"),
         (None, "the train set must be a torch Dataset with a length, or tensors (x, y), not NoneType"),
         (Stream(), "with a length, or tensors (x, y), not Stream"),
         ([3, 4], "item 0 of the train set is no (x, y): TypeError"),

@@ -68,6 +68,24 @@ def test_labels_of_a_large_set_are_those_of_its_items(monkeypatch: pytest.Monkey
     assert read_examples("train set", torch.utils.data.Subset(data, [2, 0, 1])).labels.tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("targets", [["a.xml", "b.xml", "c.xml"], [2.0, 0.0, 1.0]], ids=["names", "fractions"])
+def test_targets_that_are_no_integers_are_not_the_labels_of_a_large_set(
+    targets: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 40)
+
+    class Told(Squares):
+        def __init__(self) -> None:
+            super().__init__()
+            self.targets = targets
+
+    data = Told()
+    assert read_examples("train set", data).labels.tolist() == [1, 1, 1]
+    assert read_examples("train set", torch.utils.data.Subset(data, [2, 0])).labels.tolist() == [1, 1]
+    with pytest.raises(ConfigurationError, match=r"^item 1 of the train set is no \(x, y\): IndexError"):
+        read_examples("train set", torch.utils.data.Subset(Counted(), [2, 3]))
+
+
 def test_a_large_set_whose_items_have_other_labels_than_it_states_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 40)
 
