@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.learning.models.model_info import InputField
 from fedchain.learning.task.examples import type_named
 
@@ -55,6 +56,14 @@ def read_output(output: Any, inputs: Mapping[str, Any]) -> Output | None:
     return Output(_mean_over_tokens(found, inputs.get(_MASK)) if found.ndim == 3 else found, logits)
 
 
+def describe_output(output: Any) -> str:
+    """Describe a module's output for people: its tensors' shapes, or its type."""
+    sizes = [tuple(part.shape) for part in output if isinstance(part, torch.Tensor)] if type(output) is tuple else []
+    if isinstance(output, torch.Tensor):
+        return f"a tensor {tuple(output.shape)}"
+    return str(sizes) if sizes and len(sizes) == len(output) else type(output).__name__
+
+
 def adapt(module: nn.Module, fields: Sequence[InputField], inputs: torch.Tensor) -> Output | str:
     """Try the module on a few inputs, and hook it, so that it takes them and returns (embedding, logits) from then on.
 
@@ -71,10 +80,9 @@ def adapt(module: nn.Module, fields: Sequence[InputField], inputs: torch.Tensor)
     if output is None:
         if fields:
             unpack_hook.remove()
-        sizes = [tuple(part.shape) for part in raw if isinstance(part, torch.Tensor)] if isinstance(raw, tuple) else []
-        return str(sizes) if sizes and len(sizes) == len(raw) else type(raw).__name__
+        return describe_output(raw)
     if not isinstance(raw, tuple) or hasattr(raw, "_fields"):
-        module.register_forward_hook(_pair, with_kwargs=True)
+        module.register_forward_hook(_Pair(output.embedding is not None), with_kwargs=True)
     if tried._version:  # torch counts changes
         module.register_forward_pre_hook(_copy, prepend=True)
     return output
@@ -105,11 +113,24 @@ def _copy(module: nn.Module, args: Any) -> Any:
     return tuple(arg.clone() for arg in args)
 
 
-def _pair(module: nn.Module, args: Any, kwargs: Any, output: Any) -> tuple[torch.Tensor, torch.Tensor]:
+@dataclass(frozen=True, slots=True)
+class _Pair:
     """A hook behind `forward`. Where nobody reads the embedding and there is none, the logits stand in its place."""
-    read = read_output(output, kwargs)
-    assert read is not None, "a model that was adopted returned what could be read"
-    return (read.logits if read.embedding is None else read.embedding), read.logits
+
+    has_embedding: bool
+    """Whether the output that was tried had one. Two tensors of a model without are no embedding and logits, but logits
+    and those of a second head, as some models return them in training."""
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        read = read_output(output, kwargs)
+        if read is None or (type(output) is tuple and not self.has_embedding):
+            tried = "embedding and logits" if self.has_embedding else "logits alone"
+            mode = "training" if module.training else "evaluation"
+            raise OwnCodeFailed(
+                f"the model returned {tried} when it was tried, and {describe_output(output)} in {mode}; it must "
+                "return the same in both"
+            )
+        return (read.logits if read.embedding is None else read.embedding), read.logits
 
 
 def _named(output: Any, name: str) -> Any:

@@ -315,6 +315,9 @@ def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ..
         raise ConfigurationError(
             f"the model must return embedding (B, D) and logits (B, C), not {sizes} for B = {len(inputs)}"
         )
+    for numbers in (embedding, output.logits):
+        if not numbers.is_floating_point():
+            raise ConfigurationError(f"the model must return floating-point numbers, not {numbers.dtype}")
     info = _describe(module, sizes[0][1], sizes[1][1], inputs, fields)
     return info if fields else replace(info, feature_shape=_split_shape(module, inputs, info))
 

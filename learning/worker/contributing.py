@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import (
     ConfigurationError,
     InvalidPayload,
+    LearningError,
     OwnCodeFailed,
     TrainingDiverged,
     UnsoundNumbers,
@@ -28,12 +30,16 @@ from fedchain.learning.payload.codec import canonical, decode, pieces, validate_
 from fedchain.learning.post_form import PostForm
 from fedchain.learning.round import Round, Tensors
 from fedchain.learning.seeding import derive, numpy_generator
+from fedchain.learning.task.adapter import describe_output
 from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import buffers_aside, note_changed, set_aside
 from fedchain.learning.worker.compressing import compress
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.measuring import Measuring
 from fedchain.learning.worker.stores import PartsOf
+
+EXAMPLES_TRIED = 8
+"""A model's output is looked at for so many examples, if it has them."""
 
 _BACKWARD = ("gradients_of", "_engine_run_backward")
 """Functions that ask torch for gradients."""
@@ -160,23 +166,41 @@ class Contributing:
 
     def _work(self, phase: Phase, client: Client, round: Round) -> Tensors:
         """Have the method do the client's work. Raises `ConfigurationError` where batch normalization gets one value of
-        a channel, as of a batch of one example, and `OwnCodeFailed` where a user's own model has no gradient: it ran
-        without one, or changed in place what one is computed from, and no line of it is where torch says so.
+        a channel, as of a batch of one example, and `OwnCodeFailed` for faults of a user's own model that show in
+        training, and in no line of it: it has no gradient, as it ran without one or changed in place what one is
+        computed from, or its output is another one than when it was tried.
         """
         try:
             return self._method.work(phase)(client, round)
-        except RuntimeError as error:
-            is_own = not type(client.model).__module__.startswith("fedchain.")
-            if not is_own or type(error) is not RuntimeError or _raised_in(error) not in _BACKWARD:
+        except LearningError:
+            raise
+        except Exception as error:
+            if _raised_in(error) == "_verify_batch_size":
+                raise ConfigurationError(
+                    f"peer {client.index}, of {len(client.train_labels)} training examples: batch normalization takes "
+                    f"more than one value of each channel from a batch; raise batch_size, or its examples ({error})"
+                ) from None
+            if type(client.model).__module__.startswith("fedchain."):
                 raise
-            raise OwnCodeFailed(f"peer {client.index}: its model has no gradient: {one_line(error)}") from error
-        except ValueError as error:
-            if _raised_in(error) != "_verify_batch_size":
-                raise
-            raise ConfigurationError(
-                f"peer {client.index}, of {len(client.train_labels)} training examples: batch normalization takes "
-                f"more than one value of each channel from a batch; raise batch_size, or its examples ({error})"
-            ) from None
+            if type(error) is RuntimeError and _raised_in(error) in _BACKWARD:
+                raise OwnCodeFailed(f"peer {client.index}: its model has no gradient: {one_line(error)}") from error
+            if fault := self._fault_of_output(client):
+                raise OwnCodeFailed(f"peer {client.index}: {fault}") from error
+            raise
+
+    def _fault_of_output(self, client: Client) -> str:
+        """Say what is wrong with the output of a client's model in training; "" where nothing is."""
+        info = self._place.infos[self._place.architecture_of(client.index)]
+        images = client.train_images[:EXAMPLES_TRIED]  # (B, ...)
+        wanted = [(len(images), info.embedding_size), (len(images), info.classes)]
+        try:
+            with torch.no_grad():
+                output: Any = client.model.train()(images)
+        except Exception:  # it is told as what it is
+            return ""
+        if type(output) is tuple and [getattr(part, "shape", None) for part in output] == wanted:
+            return ""
+        return f"in training its model must return embedding and logits, {wanted}, not {describe_output(output)}"
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> tuple[bytes, int]:
         """Encode a post, and count its floating-point numbers.

@@ -502,6 +502,12 @@ class Locked(Net):
         self.lock = Lock()
 
 
+class Rounded(Net):
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding, logits = super().forward(x)
+        return embedding, logits.long()
+
+
 class Stateful(Net):
     def get_extra_state(self) -> Any:
         return "text"
@@ -541,6 +547,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "test label": (returns((Net(classes=2), points(9, classes=2), GOOD)), "label 2 in the test set"),
     "one output": (returns((Flat(), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not [(2, 6), (2,)]"),
     "no tensors": (returns((nn.LSTM(4, 3), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not "),
+    "integers": (returns((Rounded, GOOD, GOOD)), "the model must return floating-point numbers, not torch.int64"),
     "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
     "no copy": (returns((Locked(), GOOD, GOOD)), "cannot be copied for each member, return its class instead: TypeErr"),
     "extra state": (returns((Stateful(), GOOD, GOOD)), "_extra_state of the model is str; only float32 and integers"),

@@ -98,6 +98,72 @@ def test_a_users_model_without_a_gradient_is_told_in_one_line(model: Any, said: 
     assert learner.checkpoint(0) == before
 
 
+class Pair(torch.nn.Module):
+    """Returns embedding and logits; in training what `kind` says."""
+
+    kind = "pair"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding = self.hidden(x)
+        logits = self.head(embedding)
+        in_training = {
+            "three": (embedding, logits, logits),
+            "logits": logits,
+            "nothing": None,
+            "one class": (embedding, logits[:, :1]),
+            "two rows": (embedding[:2], logits[:2]),
+        }
+        return in_training.get(self.kind, (embedding, logits)) if self.training else (embedding, logits)
+
+
+class Alone(Pair):
+    """Returns the logits alone; in training what `kind` says."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding, logits = super().forward(x)
+        in_training = {"second head": (logits, embedding[:, :2]), "names": {"out": logits}}
+        return in_training[self.kind] if self.training else logits
+
+
+SHAPES = "must return embedding and logits, [(8, 3), (8, 2)], not"
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "said"),
+    [
+        (Pair, "three", f"peer 0: in training its model {SHAPES} [(8, 3), (8, 2), (8, 2)]"),
+        (Pair, "logits", f"peer 0: in training its model {SHAPES} a tensor (8, 2)"),
+        (Pair, "nothing", f"peer 0: in training its model {SHAPES} NoneType"),
+        (Pair, "one class", f"peer 0: in training its model {SHAPES} [(8, 3), (8, 1)]"),
+        (Pair, "two rows", f"peer 0: in training its model {SHAPES} [(2, 3), (2, 2)]"),
+        (Alone, "second head", "the model returned logits alone when it was tried, and [(8, 2), (8, 2)] in training"),
+        (Alone, "names", "the model returned logits alone when it was tried, and dict in training"),
+    ],
+)
+@pytest.mark.parametrize("vectorizes", [False, True])
+def test_a_users_model_that_returns_other_things_in_training_is_told_in_one_line(
+    base: type[Pair], kind: str, said: str, vectorizes: bool
+) -> None:
+    model = type("Model", (base,), {"kind": kind})
+
+    def task(member: int) -> Any:
+        examples = torch.rand(8, 4, generator=torch.Generator().manual_seed(member)), torch.arange(8) % 2
+        return model, examples, examples
+
+    learner = Learner(small_config("fedavg", task), task)
+    learner.train_on("cpu", vectorize_clients=vectorizes)
+    before = learner.checkpoint(0)
+    error, _ = learner.contribute_together([0, 1], "update", 1, b"")
+    assert isinstance(error, OwnCodeFailed)
+    assert str(error).startswith(said)
+    assert "\n" not in str(error)
+    assert learner.checkpoint(0) == before
+
+
 @pytest.mark.parametrize("method", ["dfpl", "fedavg"])
 def test_amended_values_train_as_if_they_had_been_founded_from_then_on(method: str) -> None:
     learner, other = Learner(config(method)), Learner(config(method, learning_rate=0.05))
