@@ -8,10 +8,10 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any
 
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.registry import is_file_path, load_method
+from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.scenario import Scenario
 
 
@@ -30,6 +30,18 @@ def hashes_of_own(scenario: Scenario) -> dict[str, str]:
     return found
 
 
+def hashes_of_typed(scenario: Scenario, task: TaskFunction | None) -> dict[str, str]:
+    """The SHA-256 of that part of a run's own code that is in no file, in hexadecimal, by its kind: task or method.
+
+    `task` is the function itself, which counts if the scenario cannot name it.
+    """
+    codes = {
+        "task": b"" if task is None or scenario.task else typed_source(task),
+        "method": _source(scenario.method) if scenario.method.startswith("__main__:") else b"",
+    }
+    return {kind: sha256(code).hex() for kind, code in codes.items() if code}
+
+
 def _source(name: str) -> bytes | None:
     """The code behind 'FILE.py:name' or 'module:name'; None if the name is built in."""
     module_name, _, _ = name.rpartition(":")
@@ -44,32 +56,56 @@ def _source(name: str) -> bytes | None:
 
 
 def typed_source(made: object) -> bytes:
-    """Source of a function or class that no file is named for, such as a notebook's, with those of its module that it
-    names, and the plain values that it names or has been given. Code that was typed into a shell has these alone.
+    """The code of a function, class or instance that no file is named for, such as a notebook's: equal if it is equal.
+
+    It is made of the source of that function or class and of all of its module that it names, and of the plain values
+    that these name or have been given. Code that was typed into a shell has no source, so its values alone count.
     """
-    seen, found = set[Any](), list[str]()
-    while isinstance(made, partial | MethodType):
-        if isinstance(made, partial):
-            found += _plain(partial.__name__, [*enumerate(made.args), *made.keywords.items()])
-        made = made.func if isinstance(made, partial) else made.__self__
-    waiting: list[Any] = [made if isinstance(made, FunctionType | type) else type(made)]
-    module = waiting[0].__module__
+    begun, texts = _unwrapped(made)
+    waiting, seen = list[object]([begun]), set[object]()
     while waiting:
         one = waiting.pop()
-        if not isinstance(one, FunctionType | type) or one in seen or one.__module__ != module:
+        if not isinstance(one, FunctionType | type) or one in seen or one.__module__ != begun.__module__:
             continue
         seen.add(one)
         if isinstance(one, type):
-            waiting += one.__mro__
             named = [(name, value) for name, value in vars(one).items() if not name.startswith("__")]
-            waiting += [part for value in vars(one).values() for part in _parts(value)]
+            leading = [*one.__mro__, *vars(one).values()]
         else:
-            with suppress(OSError, TypeError):
-                found.append(inspect.getsource(one))
             named = [*_named_in(one)]
-            waiting += [part for value in (one, *dict(named).values()) for part in _parts(value)]
-        found += _plain(one.__qualname__, named)
-    return "".join(sorted(found)).encode()
+            leading = [one, *dict(named).values()]
+            with suppress(OSError, TypeError):  # typed into a shell
+                texts.append(inspect.getsource(one))
+        texts += _assignments(one.__qualname__, named)
+        waiting += [part for value in leading for part in _parts(value)]
+    return "".join(sorted(texts)).encode()
+
+
+def _unwrapped(made: object) -> tuple[FunctionType | type, list[str]]:
+    """The function or class behind partial functions, methods and instances, and the plain values that these hold."""
+    texts = list[str]()
+    while True:
+        match made:
+            case partial():
+                texts += _assignments("partial", [*enumerate(made.args), *made.keywords.items()])
+                made = made.func
+            case MethodType():
+                made = made.__self__
+            case FunctionType() | type():
+                return made, texts
+            case _:
+                kind = type(made)
+                return kind, [*texts, *_assignments(kind.__qualname__, _attributes(made))]
+
+
+def _attributes(instance: object) -> list[tuple[object, object]]:
+    """An instance's attributes by name, but for those that methods set later on, as a counter."""
+    functions = [part for kind in type(instance).__mro__ for value in vars(kind).values() for part in _parts(value)]
+    later = [part for part in functions if isinstance(part, FunctionType) and part.__name__ != "__init__"]
+    changing = {step.argval for part in later for step in _steps(part) if step.opname == "STORE_ATTR"}
+    slots = [name for kind in type(instance).__mro__ for name in vars(kind).get("__slots__", ())]
+    names = {*getattr(instance, "__dict__", ()), *slots} - changing
+    return [(name, getattr(instance, name, None)) for name in sorted(names)]
 
 
 def _parts(value: object) -> list[object]:
@@ -80,29 +116,36 @@ def _parts(value: object) -> list[object]:
     return [value, *(getattr(value, name, None) for name in names)]
 
 
-def _plain(owner: str, named: Sequence[tuple[object, object]]) -> list[str]:
-    """Those of some values by name that are the same wherever they are printed."""
+def _assignments(owner: str, named: Sequence[tuple[object, object]]) -> list[str]:
+    """Write the plain ones of some values by name as lines that would assign them."""
     return [f"{owner}.{name} = {value!r}" for name, value in named if _is_plain(value)]
 
 
 def _is_plain(value: object) -> bool:
+    """Whether a value is printed as what it is, always in the same way, and never changes."""
     return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, bool | int | float | str)
 
 
 def _named_in(function: FunctionType) -> Iterator[tuple[str, object]]:
     """All that a function's code names, has in its closure or as a default, by name; not what it sets itself."""
-    codes, loaded, stored = [function.__code__], set[str](), set[str]()
-    while codes:
-        code = codes.pop()
-        for step in dis.get_instructions(code):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-                loaded.add(step.argval)
-            elif step.opname in ("STORE_GLOBAL", "STORE_DEREF"):
-                stored.add(step.argval)
-        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+    loaded, stored = set[str](), set[str]()
+    for step in _steps(function):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+            loaded.add(step.argval)
+        elif step.opname in ("STORE_GLOBAL", "STORE_DEREF"):
+            stored.add(step.argval)
     yield from ((name, function.__globals__[name]) for name in loaded - stored if name in function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if name not in stored and cell != CellType():
             yield name, cell.cell_contents
     yield from ((f"default {place}", value) for place, value in enumerate(function.__defaults__ or ()))
     yield from ((f"default {name}", value) for name, value in (function.__kwdefaults__ or {}).items())
+
+
+def _steps(function: FunctionType) -> Iterator[dis.Instruction]:
+    """The instructions of a function's code, and of all functions in it."""
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        yield from dis.get_instructions(code)
+        codes += [part for part in code.co_consts if isinstance(part, CodeType)]

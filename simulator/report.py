@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -41,6 +42,9 @@ PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the op
 """A result's note on the noise in it."""
 
 
+NO_CODE: Mapping[str, str] = MappingProxyType({})
+
+
 class RunFolder:
     """Writes one run's files. Runs are never mixed or overwritten.
 
@@ -48,10 +52,13 @@ class RunFolder:
         path: the folder, which must not exist yet.
         scenario: the scenario of the run.
         is_resumed: whether it is the folder of an interrupted run that goes on.
+        own_code: hashes of code that is in no file, which the result keeps.
     """
 
-    def __init__(self, path: Path, scenario: Scenario, *, is_resumed: bool = False) -> None:
-        self.path, self._title = path, title_of(scenario)
+    def __init__(
+        self, path: Path, scenario: Scenario, *, is_resumed: bool = False, own_code: Mapping[str, str] = NO_CODE
+    ) -> None:
+        self.path, self._title, self._own_code = path, title_of(scenario), own_code
         self._troubles = troubles(scenario.faults, scenario.clocks, scenario.adversaries)
         self._lines: dict[int, tuple[SeenBlock, bytes]] = {}  # by height, a block with its line
         self._rows_count: int | None = None if is_resumed else 0  # rounds in metrics.jsonl; None: not counted yet
@@ -140,7 +147,10 @@ class RunFolder:
         self._write(MEMBERS_FILE, members_text(outcome.members))
         if outcome.links:
             self._write(LINKS_FILE, links_text(outcome.links))
-        self._write(RESULT_FILE, to_json(result_of(outcome) | {"wall_s": round(wall_s, 3)}, indent=2) + "\n")
+        result = result_of(outcome) | {"wall_s": round(wall_s, 3)}
+        if self._own_code:
+            result["own_code"] = dict(self._own_code)
+        self._write(RESULT_FILE, to_json(result, indent=2) + "\n")
 
     @contextmanager
     def _whole_or_not(self) -> Iterator[None]:

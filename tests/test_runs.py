@@ -5,6 +5,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import FrozenInstanceError
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -230,6 +231,20 @@ def test_a_finished_run_of_a_function_that_no_name_leads_to_is_opened_with_the_f
         assert type(again.model(1)) is Bag
     with pytest.raises(ConfigurationError, match="the members train on data of their own"):
         fedchain.open_run(tmp_path / "run")
+
+
+def test_a_finished_run_of_a_function_is_not_taken_for_that_of_another_one(tmp_path: Path) -> None:
+    """A notebook's cell that is run again after an edit would print the numbers of the code as it was."""
+
+    def scaled(member: int, scale: int) -> Any:
+        return load(member + scale)
+
+    given: dict[str, Any] = {"rounds": 1, "out": tmp_path / "run", "resume": True, **QUICK}
+    run = fedchain.simulate(task=partial(scaled, scale=1), **given)
+    with pytest.raises(ScenarioError, match=r"run holds a finished run of another task, .*; name another folder"):
+        fedchain.simulate(task=partial(scaled, scale=2), **given)
+    assert fedchain.simulate(task=partial(scaled, scale=1), **given).rounds == run.rounds
+    assert fedchain.open_run(tmp_path / "run", task=partial(scaled, scale=2)).rounds == run.rounds
 
 
 OWN_METHOD = """

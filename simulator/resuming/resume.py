@@ -15,7 +15,7 @@ from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS
 from fedchain.files.tables import read_toml
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.own_code import hashes_of_own, typed_source
+from fedchain.simulator.own_code import hashes_of_own, hashes_of_typed
 from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
@@ -92,12 +92,12 @@ def read_finished(
     if not holds_finished(folder):
         raise ScenarioError(f"{folder} holds no finished run")
     scenario = load_scenario(folder / SCENARIO_FILE, {}, task)
+    result = _read_result(folder)
     try:
-        result: dict[str, Any] = from_json((folder / RESULT_FILE).read_bytes())
         rows = RunFolder(folder, scenario, is_resumed=True).read_rows()
-        missing = {"tip", "knowledge_root", "trace_hash", "violations"} - result.keys()
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ScenarioError(f"the run in {folder} cannot be read: {type(error).__name__}: {error}") from None
+        raise _unreadable(folder, error) from None
+    missing = {"tip", "knowledge_root", "trace_hash", "violations"} - result.keys()
     if len(rows) != scenario.rounds:
         raise ScenarioError(f"{folder / METRICS_FILE} has {len(rows)} of {scenario.rounds} rounds")
     if missing:
@@ -113,6 +113,29 @@ def require_same(folder: Path, asked: Scenario) -> None:
         if name not in _without_effect(begun) and values.get(name) != before.get(name):
             found = f"{folder} holds another scenario: its {name} is {getattr(begun, name)!r}"
             raise ScenarioError(f"{found}, not {getattr(asked, name)!r}")
+
+
+def require_same_code(folder: Path, asked: Scenario, task: TaskFunction | None) -> None:
+    """Raise ScenarioError if a folder's finished run is one of other code that no file is named for."""
+    before = _read_result(folder).get("own_code", {})
+    for kind, found in hashes_of_typed(asked, task).items():
+        if before.get(kind, found) != found:
+            raise ScenarioError(
+                f"{folder} holds a finished run of another {kind}, whose code or values were others; name another "
+                "folder with out, or read it with open_run"
+            )
+
+
+def _read_result(folder: Path) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = from_json((folder / RESULT_FILE).read_bytes())
+        return {**result}
+    except (OSError, ValueError, TypeError) as error:
+        raise _unreadable(folder, error) from None
+
+
+def _unreadable(folder: Path, error: Exception) -> ScenarioError:
+    return ScenarioError(f"the run in {folder} cannot be read: {type(error).__name__}: {error}")
 
 
 def _without_effect(scenario: Scenario) -> set[str]:
@@ -142,8 +165,7 @@ def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, 
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
     values = {name: value for name, value in scenario.to_dict().items() if name not in _without_effect(scenario)}
     own = {"scenario": sha256(tomli_w.dumps(values).encode()).hex()} | hashes_of_own(scenario)
-    if task is not None and not scenario.task and (source := typed_source(task)):
-        own["task"] = sha256(source).hex()
+    own |= hashes_of_typed(scenario, task)
     return known | {name: f"of SHA-256 {found[:16]}" for name, found in own.items()}
 
 

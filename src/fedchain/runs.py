@@ -49,6 +49,7 @@ from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis, require_weights
 from fedchain.simulator.choices import PROCESSES, RunOptions, Training, installed, validated
 from fedchain.simulator.engine.measurement import RoundMetrics
+from fedchain.simulator.own_code import hashes_of_typed
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
     identity,
@@ -56,6 +57,7 @@ from fedchain.simulator.resuming.resume import (
     require_interrupted,
     require_new,
     require_same,
+    require_same_code,
 )
 from fedchain.simulator.run import STARTING, Audience, load_learner, model_path, run_in_folder
 from fedchain.simulator.run import simulate as run_simulation
@@ -395,6 +397,7 @@ class _Order:
                     raise ScenarioError(f"{name} needs the run's folder: name it with out")
         elif self.is_finished:
             require_same(self.out, self.scenario)
+            require_same_code(self.out, self.scenario, self.function)
         elif self.resume and self.out.exists():
             require_interrupted(self.out, self.scenario)
         else:
@@ -422,7 +425,8 @@ class _Order:
         scenario, function, training = self.scenario, self.function, Training(self.executor, stop)
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
-            folder = RunFolder(self.out, scenario, is_resumed=goes_on)
+            typed = hashes_of_typed(scenario, function)
+            folder = RunFolder(self.out, scenario, is_resumed=goes_on, own_code=typed)
             record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()

@@ -148,6 +148,15 @@ def bound(scale):
         count += 1
         return scale
     return load
+
+class Loader:
+    def __init__(self, scale):
+        self.scale, self.count = scale, 0
+    def __call__(self, member):
+        self.count += 1
+        return self.scale
+    def load(self, member):
+        return self(member)
 """
 
 
@@ -156,12 +165,16 @@ def test_plain_values_that_code_of_a_notebook_is_given_count_as_its_lines_do() -
     names = _entered(VALUES)
     load, bound = names["load"], names["bound"]
     ways = [partial(load, 1), partial(load, 2), partial(load, alpha=1), bound(1), bound(2), load]
+    loaders = [names["Loader"](scale) for scale in (1.0, 2.0)]
+    ways += [*loaders, partial(loaders[0].load, 1)]
+    assert typed_source(loaders[1]) == typed_source(loaders[1].load)
     assert len({typed_source(way) for way in ways}) == len(ways)
     assert typed_source(partial(load, 1)) == typed_source(partial(load, 1))
-    before, before_bound = typed_source(load), typed_source(ways[3])
-    load(0)
-    ways[3](0)
-    assert (typed_source(load), typed_source(ways[3])) == (before, before_bound)  # what code counts itself is no code
+    counting = load, ways[3], loaders[0]
+    before, *_ = counted = [typed_source(way) for way in counting]
+    for way in counting:
+        way(0)
+    assert [typed_source(way) for way in counting] == counted  # what code counts itself is no code
     for name, value in (("scale", 2.0), ("layers", (4, 3))):
         assert typed_source(_entered(VALUES)["load"]) == before
         changed = _entered(VALUES)
