@@ -223,7 +223,8 @@ class SimulatedNetwork:
         new, gone = self._memberships[number].track(height, self._tracked[1])
         for member in sorted(gone):
             other = self._number.get(member, number)
-            if other != number and (number, other) not in self._broken:
+            has_other_key = self._members[other] != member  # under which it may be connected
+            if other != number and not has_other_key and (number, other) not in self._broken:
                 self._part(number, other)
         for member in sorted(new):
             other = self._number.get(member, number)

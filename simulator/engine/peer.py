@@ -51,6 +51,7 @@ from fedchain.node.core.posts import Arrival, GoodPosts, taken_in_lulls
 from fedchain.node.core.reception import TICK_MS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard
+from fedchain.node.shell.guests import next_keys
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.verbs import Verbs
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
@@ -196,6 +197,7 @@ class SimulatedPeer:
         self._is_busy = False
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
+        self._next_keys: tuple[PublicKey, ...] = ()  # that members are going to take, as the network was told
         self._moment = Moment(-1, 0)  # of the last event
         self._alarm: asyncio.TimerHandle | None = None
         self._verbs = Verbs(
@@ -373,8 +375,10 @@ class SimulatedPeer:
         return refused
 
     def _track(self, node: Node) -> None:
-        """Tell the network the members at the head."""
-        self._endpoint.track(node.head.height, node.head.roster.reachable)
+        """Tell the network the members at the head, and the keys that some of them are going to take."""
+        self._next_keys = next_keys(node.open_changes())
+        reachable = node.head.roster.reachable
+        self._endpoint.track(node.head.height, (*reachable, *self._next_keys) if self._next_keys else reachable)
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out an effect of the node or its behaviour."""
@@ -426,6 +430,8 @@ class SimulatedPeer:
 
     def _tick(self, life: int) -> None:
         if life == self._life:
+            if self.node is not None and next_keys(self.node.open_changes()) != self._next_keys:
+                self._track(self.node)
             self.handle(Tick())
             if self.behaviour is not None and life == self._life:
                 self.behaviour.act()

@@ -48,6 +48,12 @@ def test_a_post_that_was_made_while_cut_off_and_lost_with_the_store_holds_nobody
     assert played.violations == [], played.schedule.command
 
 
+def test_a_member_that_took_another_key_can_give_its_block_to_those_that_lack_it() -> None:
+    """A traitor hides the block, and a member lost it with its store: one that they do not know by its key has it."""
+    played = play(Schedule(881000, 4, "backfill-spoiler", changes=True, losses=True))
+    assert played.violations == [], played.schedule.command
+
+
 @pytest.mark.parametrize(
     ("behaviour", "peers"),
     [

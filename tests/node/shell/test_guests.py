@@ -90,6 +90,20 @@ def test_the_network_is_told_whose_key_replaced_which_unless_it_was_lost_or_stol
     assert shell.guests == {one, two}, "one member is not two"
 
 
+def test_the_next_key_of_a_member_connects_before_a_block_counts_it_here() -> None:
+    """Its node goes on with that key as soon as it has the block, which it may be the only one to have."""
+    chain, shell, guests, node = following()
+    rekey = sign_rekey(keys(2)[1], keys(9)[8], chain.genesis.chain_id, sequence=0, until=UNTIL)
+    node.changes.append(rekey)
+    guests.admit("they ask", [bytes([number]) * 32 for number in range(GUESTS_MAX)])
+    guests.on_event(node.head)
+    assert rekey.key in connectable(shell), "however many liars vouch for"
+    assert rekey.key in shell.guests
+    node.changes.clear()
+    guests.on_event(node.head)
+    assert rekey.key not in connectable(shell)
+
+
 def test_guests_are_few() -> None:
     chain, shell, guests, _ = following()
     guests.admit("they ask", [bytes([number]) * 32 for number in range(GUESTS_MAX + 5)])

@@ -445,6 +445,20 @@ def test_a_peer_that_is_a_member_no_more_is_cut_off_until_it_is_tracked_again() 
         assert links[2:] == [(0, 2, True), (2, 0, True)]
 
 
+def test_a_peer_with_another_key_stays_connected_where_it_was_let_in_under_it_before() -> None:
+    with scene(3) as it:
+        former, following = it.members[1], bytes(32)
+        for number in range(3):
+            it.network.track(number, 4, (*it.members, following))
+        it.network.leave(1)
+        assert list(it.network.neighbours(1)) == []
+        it.network.rename(1, following)
+        assert list(it.network.neighbours(1)) == [0, 2]
+        now = tuple(following if member == former else member for member in it.members)
+        it.network.track(0, 5, now)
+        assert list(it.network.neighbours(1)) == [0, 2]
+
+
 class Lulled(Scene):
     """Peers of which some are in a lull, in which they take any post."""
 
