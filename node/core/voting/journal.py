@@ -75,11 +75,13 @@ class Journal:
         Args:
             vote: an own vote in a later slot than all before.
             proof: what allows the lock, if the vote is one: a precommit for a block.
-            settled: the precommits that made the block below final.
+            settled: the precommits that made the block below final; others are left out, as where the chain is beyond
+                that height.
         """
         assert self.allows(vote.slot), "a journal does not go back"
         votes = (*self.votes, vote) if vote.slot[:2] == self.slot[:2] else (vote,)
-        lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, settled)
+        below = settled if settled is not None and settled.height == vote.height - 1 else None
+        lock, reason = (self.lock, self.proof) if vote.height == self.height else (None, below)
         if _locks(vote):
             lock, reason = (vote.attempt, vote.block_hash), proof
         return replace(self, slot=vote.slot, votes=votes, lock=lock, proof=reason)

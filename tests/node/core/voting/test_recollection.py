@@ -7,11 +7,13 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.storage.store import MemoryStore
-from fedchain.network.messages import PostMessage
+from fedchain.chain.vote import NIL
+from fedchain.network.messages import PostMessage, VoteMessage
 from fedchain.node.core.notices import NotBelieved
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import GLOBAL, UPDATE, genesis
+from tests.support.node.crowd import Crowd
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import PREVOTE, Stage, published, votes
 
@@ -90,4 +92,20 @@ def test_the_certificate_of_a_head_that_is_there_says_nothing_new() -> None:
     stage.mine(stage.victim.effects)
     stage.restart()
     assert stage.node.head.height == 1
+    assert not [item for item in stage.victim.notices if isinstance(item, NotBelieved)]
+
+
+def test_a_node_that_passed_over_the_height_of_a_vote_keeps_no_certificate_of_another_block_for_it() -> None:
+    """It joined at a head above it: having lost its store, it would tell its operator that its journal is not right."""
+    founding = genesis(4)
+    absent = max(founding.members)  # in no certificate of the chain
+    stage = Stage(founding, founding.members.index(absent), contributes=False)
+    crowd = Crowd(stage, stage.chain.extend_many(20))
+    stage.receive(VoteMessage(stage.a_vote(stage.me, NIL, PREVOTE, height=2)))
+    crowd.add_honest(*stage.others)
+    crowd.run(crowd.is_at_head, 30)
+    assert (crowd.is_at_head(), stage.victim.journal.slot) == (True, (2, 0, int(PREVOTE)))
+    stage.victim.store = MemoryStore()
+    stage.restart()
+    assert stage.node.head.height == 0
     assert not [item for item in stage.victim.notices if isinstance(item, NotBelieved)]
