@@ -20,6 +20,7 @@ def to_markdown(
     entries: Sequence[Entry],
     changed: Mapping[str, Any] = NOTHING,
     lacking: Mapping[str, str] = NOTHING,
+    failed: Mapping[str, str] = NOTHING,
 ) -> str:
     """A table of "paper | ours mean ± sd | difference", or of ours alone if no paper has numbers.
 
@@ -28,8 +29,9 @@ def to_markdown(
         entries: the numbers.
         changed: settings that differ from the file's.
         lacking: missing data sets, and the reasons.
+        failed: runs that are not in the table, and the reasons.
     """
-    seeds = max((len(entry.by_seed) for entry in entries), default=0)
+    seeds = _seeds(entries)
     what = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
     with_paper = any(entry.paper is not None for entry in entries)
     lines = [
@@ -53,6 +55,8 @@ def to_markdown(
         lines += _drops(experiment, entries)
     for dataset, reason in lacking.items():
         lines += ["", f"Not run, because {dataset} is not here: {reason}."]
+    for name, reason in failed.items():
+        lines += ["", f"Not in the table: {name}: {reason}."]
     if experiment.note:
         lines += ["", experiment.note.strip()]
     return "\n".join(lines) + "\n"
@@ -60,25 +64,30 @@ def to_markdown(
 
 def _wide(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
     """A line for each variant and cell, with a number for each column."""
-    names = [column.name for column in experiment.columns]
+    names, seeds = [column.name for column in experiment.columns], _seeds(entries)
     lines = [_row(["variant", "cell", *names]), f"|---|---|{'--:|' * len(names)}"]
     for variant, cell in dict.fromkeys((entry.variant, entry.cell) for entry in entries):
         own = {entry.column: entry for entry in entries if (entry.variant, entry.cell) == (variant, cell)}
-        lines.append(_row([variant, cell, *(_ours(own[name]) if name in own else "–" for name in names)]))
+        lines.append(_row([variant, cell, *(_ours(own[name], seeds) if name in own else "–" for name in names)]))
     return lines
 
 
 def _long(experiment: Experiment, entries: Sequence[Entry], *, with_paper: bool) -> list[str]:
     """A line for each number, with the paper's beside it."""
-    with_columns = len(experiment.columns) > 1
+    with_columns, seeds = len(experiment.columns) > 1, _seeds(entries)
     heads = ["variant", "cell", *(["column"] if with_columns else [])]
     numbers = ["paper", "ours", "difference"] if with_paper else ["ours" if experiment.source else "result"]
     lines = [_row([*heads, *numbers]), f"|{'---|' * len(heads)}{'--:|' * len(numbers)}"]
     for entry in entries:
         paper, difference = _shown(entry.paper, entry.decimals), _shown(entry.difference, entry.decimals, "+")
         of = [entry.variant, entry.cell, *([entry.column] if with_columns else [])]
-        lines.append(_row([*of, *([paper, _ours(entry), difference] if with_paper else [_ours(entry)])]))
+        lines.append(_row([*of, *([paper, _ours(entry, seeds), difference] if with_paper else [_ours(entry, seeds)])]))
     return lines
+
+
+def _seeds(entries: Sequence[Entry]) -> int:
+    """How many seeds were run, of the entry that has most of them."""
+    return max((len(entry.by_seed) for entry in entries), default=0)
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -86,7 +95,10 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _means(entries: Sequence[Entry]) -> list[str]:
-    """Lines of means over the cells of each variant and column, for accuracies only: counts have no meaningful mean."""
+    """Lines of means over the cells of each variant and column, for accuracies only: counts have no meaningful mean.
+
+    Variants that lack a number in a cell have none.
+    """
     rows = []
     accuracies = [entry for entry in entries if entry.kind == "accuracy"]
     with_paper = any(entry.paper is not None for entry in entries)
@@ -94,7 +106,7 @@ def _means(entries: Sequence[Entry]) -> list[str]:
         own = [entry for entry in accuracies if (entry.variant, entry.column) == (variant, column)]
         ours = [entry.mean for entry in own if entry.mean is not None]
         paper = [entry.paper for entry in own if entry.paper is not None]
-        if len(ours) == len(own):
+        if len(ours) == len({entry.cell for entry in accuracies if entry.column == column}):
             printed = statistics.mean(paper) if len(paper) == len(own) else None
             near = sum(entry.difference is not None and abs(entry.difference) <= NEAR for entry in own)
             among = f"{near} of {len(own)}" if printed is not None else "–"
@@ -169,11 +181,11 @@ def _ended(entry: Entry) -> str:
     return "privacy spent" if entry.spent == entry.diverged else "diverged"
 
 
-def _ours(entry: Entry) -> str:
+def _ours(entry: Entry, seeds: int) -> str:
     if entry.lacks:
         return f"not run: no {entry.lacks}"
-    run, known = len(entry.by_seed), len(entry.known)
-    some = f" ({known} of {run})" if known < run else ""
+    known = len(entry.known)
+    some = f" ({known} of {seeds})" if known < seeds else ""
     deviation = f" ± {entry.deviation:.{max(entry.decimals, 0)}f}" if entry.deviation is not None else ""
     counts = {"diverged": entry.diverged - entry.spent, "spent their privacy": entry.spent}
     counts |= {"with broken promises": entry.broken}

@@ -57,7 +57,8 @@ def reproduce(
 
     Raises:
         DatasetError: the data sets of all runs are missing.
-        OwnCodeFailed: a method of the user's own fails; the others' table is written, and no result of it is kept.
+        OwnCodeFailed: a method of the user's own fails; the table of all other runs is written, and no result of those
+            that failed is kept.
         WorkerDiedError: a run's processes were killed again and again; the others' table is written.
     """
     runs = list(experiment.runs(overrides, only))
@@ -80,7 +81,7 @@ def reproduce(
         raise next(iter(lacking.values()))
     for dataset, error in lacking.items():
         console.print(f"skipped: runs on {dataset}; {error}")
-    failed: dict[str, str] = {}
+    failed: dict[str, str] = {}  # by key
     keep = partial(_keep, experiment, usable, results, failed)
     carry_out = partial(run_or_diverge, experiment.measure, results=results)
     lost: WorkerDiedError | None = None
@@ -93,7 +94,8 @@ def reproduce(
         raise
     entries = tabulate(experiment, results, overrides, lacking)
     changed = {name: value for name, value in overrides.items() if name != "data_dir"}
-    text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()})
+    why = _by_name([run for run in usable if not (results / f"{run.key}.json").exists()], failed)
+    text = to_markdown(experiment, entries, changed, {dataset: str(error) for dataset, error in lacking.items()}, why)
     write_whole(text, folder / "table.md")
     write_whole(to_latex(experiment, entries), folder / "table.tex")
     write_csv(folder / "table.csv", experiment, entries)
@@ -104,8 +106,21 @@ def reproduce(
     if lost is not None:
         raise lost
     if failed:
-        raise OwnCodeFailed("not in the table: " + "; ".join(f"{name}, {reason}" for name, reason in failed.items()))
+        raise OwnCodeFailed("not in the table: " + "; ".join(f"{name}: {reason}" for name, reason in why.items()))
     return entries
+
+
+def _by_name(unfinished: Sequence[Run], failed: Mapping[str, str]) -> dict[str, str]:
+    """The runs without a result of each variant in a cell by name, and why the first one has none."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in unfinished:
+        found.setdefault((run.variant, run.cell), []).append(run)
+    return {
+        f"{variant}, {cell}, seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.seed) for run in runs)}": failed.get(
+            runs[0].key, "its processes were killed"
+        )
+        for (variant, cell), runs in found.items()
+    }
 
 
 def find_lacking(scenarios: Sequence[Scenario]) -> dict[str, DatasetError]:
@@ -168,14 +183,14 @@ def _keep(
     place: int,
     result: dict[str, Any],
 ) -> str:
-    """Keep the result of a run, or the reason why its variant ``failed``; returns a line about it."""
+    """Keep the result of a run, or the reason why it ``failed``; returns a line about it."""
     run = runs[place]
     anew = f"; begun anew: {reason}" if (reason := result.pop("anew", "")) else ""
     if "failed" not in result:
         write_result(results, run.key, result)
     shutil.rmtree(record_folder(results, run.key), ignore_errors=True)
     if "failed" in result:
-        failed[run.variant] = result["failed"]
+        failed[run.key] = result["failed"]
         return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}{anew}"
     metric = experiment.variant(run.variant).metric
     best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)

@@ -171,8 +171,38 @@ def test_a_method_that_fails_is_told_below_the_table_and_run_again(
         shown = compare(tmp_path, *words, exit_code=2)
     assert "| solo | digits | 50.00 | 25.00 |\n" in shown.stdout
     assert "| dfpl |" not in shown.stdout
-    assert shown.stderr == "fedchain: not in the table: dfpl, boom (own.py, line 3)\n"
+    said = "dfpl, digits, seed 0: boom (own.py, line 3)"
+    assert shown.stderr == f"fedchain: not in the table: {said}\n"
+    assert f"\nNot in the table: {said}.\n" in shown.stdout
     assert "| dfpl | digits | 55.00 | 27.50 |\n" in compare(tmp_path, *words).stdout
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_method_that_fails_in_places_is_not_taken_for_one_that_works_everywhere(
+    ran: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mean over the cells stood beside the others' as if it had all of them, and that of a cell as of all seeds."""
+    complete: Callable[..., None] = vars(reproduction)["run_all"]
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Keep, *others: object) -> None:
+        def fail(place: int, result: dict[str, Any]) -> str:
+            run = scenarios[place]
+            fails = run.method == "dfpl" and (run.classes_avg == 3 or run.seed == 1)
+            return keep(place, {"failed": "boom (own.py, line 3)"} if fails else result)
+
+        complete(scenarios, jobs, fail, *others)
+
+    monkeypatch.setattr(reproduction, "run_all", run_all)
+    words = ("--methods", "solo,dfpl", "--seeds", "2", "--rounds", "2", "--sweep", "classes_avg=2,3")
+    shown = compare(tmp_path, *words, exit_code=2)
+    assert "| dfpl | classes_avg=2 | 55.00 (1 of 2) | 27.50 (1 of 2) |\n" in shown.stdout
+    assert "| dfpl | classes_avg=3 |" not in shown.stdout
+    assert "| solo | taa | 5" in shown.stdout
+    assert "| dfpl | taa |" not in shown.stdout, "no mean over fewer cells than the others'"
+    places = "classes_avg=3, seeds 0, 1", "classes_avg=2, seed 1"
+    parts = [f"dfpl, {place}: boom (own.py, line 3)" for place in places]
+    assert shown.stderr == f"fedchain: not in the table: {'; '.join(parts)}\n"
+    assert all(f"\nNot in the table: {part}.\n" in shown.stdout for part in parts)
 
 
 def test_of_a_method_that_fails_the_reason_is_all_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
