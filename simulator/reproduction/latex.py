@@ -1,5 +1,6 @@
 """The table of an experiment for a paper: booktabs, mean ± standard deviation, the best in bold, and a paired test."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -145,7 +146,7 @@ def _number(entry: Entry | None, best: Entry | None, seeds: int) -> str:
     if best is not None and entry is not best:
         both = ((value, best.by_seed.get(seed)) for seed, value in entry.by_seed.items())
         pairs = [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
-        if len(pairs) >= SEEDS_MIN:
+        if len(pairs) >= SEEDS_MIN and all(math.isfinite(ours - theirs) for ours, theirs in pairs):
             text += f"\\ (p = {paired_p(*zip(*pairs, strict=True)):.2g})"
     return f"${text}$" + (f" ({known} of {seeds})" if (known := len(entry.known)) < seeds else "")
 

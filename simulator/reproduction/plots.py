@@ -13,7 +13,7 @@ from fedchain.simulator.palette import bar_style, colour, line_style
 from fedchain.simulator.pictures import write_picture
 from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.markdown import best_entry
-from fedchain.simulator.reproduction.table import PERCENT, Entry, read_result, scale_of
+from fedchain.simulator.reproduction.table import PERCENT, Entry, deviation_of, read_result, scale_of
 
 
 def draw(
@@ -167,10 +167,7 @@ def curve_of(
         for row in () if result is None else result.rows:
             if row.get(metric) is not None:
                 values.setdefault(row["round"], []).append(row[metric] * scale_of(metric))
-    return [
-        (number, statistics.mean(known), statistics.stdev(known) if len(known) > 1 else 0.0)
-        for number, known in sorted(values.items())
-    ]
+    return [(number, statistics.mean(known), deviation_of(known) or 0.0) for number, known in sorted(values.items())]
 
 
 def _save(figure: Any, path: Path) -> None:

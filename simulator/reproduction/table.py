@@ -74,13 +74,18 @@ class Entry:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation over the seeds (n − 1); None for a single seed."""
-        return statistics.stdev(self.known) if len(self.known) > 1 else None
+        """Standard deviation over the seeds; None for a single seed, and where a number is infinite."""
+        return deviation_of(self.known)
 
     @property
     def difference(self) -> float | None:
         """Our mean minus the paper's number; None if one of them is missing."""
         return None if self.paper is None or self.mean is None else self.mean - self.paper
+
+
+def deviation_of(values: Sequence[float]) -> float | None:
+    """Standard deviation (n − 1); None of fewer than two numbers, and of any that is infinite, as an epsilon may be."""
+    return statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
 
 
 def tabulate(

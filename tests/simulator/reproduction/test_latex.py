@@ -1,6 +1,7 @@
 """The table for a paper: what it says, and that LaTeX takes it."""
 
 import itertools
+import math
 import re
 import shutil
 import statistics
@@ -94,6 +95,13 @@ def test_pairs_are_of_one_seed_where_results_lack(tmp_path: Path) -> None:
     first = {seed: 10.0 * (seed % 2) for seed in range(9)}
     text = reached(tmp_path, first, {seed: first[seed] + 1 for seed in range(1, 9)})
     assert r"\ (p = 0.0078)$ (8 of 9)" in text  # all differences have one sign: 2 of 2^8
+
+
+def test_infinite_numbers_have_no_deviation_and_no_p(tmp_path: Path) -> None:
+    """Their differences from others are infinite or none at all, and every such test came out as certain."""
+    text = reached(tmp_path, dict.fromkeys(range(8), 3.0), dict.fromkeys(range(8), math.inf))
+    assert r"$\mathbf{3} \pm 0$" in text
+    assert "$inf$" in text
 
 
 def test_what_was_not_reached_under_all_seeds_is_not_the_best(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The table as it is written."""
 
 import csv
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +45,20 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
         assert {row["sd"] for row in csv.DictReader(file)} == {""}
     draw(experiment, entries, tmp_path / "results", {}, tmp_path)
     assert (tmp_path / "table.png").stat().st_size > 1_000
+
+
+def test_infinite_numbers_have_a_mean_and_no_deviation(tmp_path: Path) -> None:
+    """The epsilon of next to no noise is infinite under every seed; its rounds are drawn, too."""
+    experiment, results = load(tmp_path, TABLE.replace('"taa_received"', '"epsilon"')), tmp_path / "results"
+    results.mkdir()
+    for run in experiment.runs({}):
+        row = {"round": 1, "taa": 0.5, "epsilon": "Infinity"}
+        (results / f"{run.key}.json").write_text(json.dumps({"rows": [row]}))
+    entries = tabulate(experiment, results, {})
+    assert {(entry.mean, entry.deviation) for entry in entries} == {(50.0, 0.0), (math.inf, None)}
+    assert "| inf |" in to_markdown(experiment, entries)
+    draw(experiment, entries, results, {}, tmp_path)
+    assert (tmp_path / "table.png").exists()
 
 
 def test_a_number_stands_under_its_seed_where_results_lack(tmp_path: Path) -> None:
