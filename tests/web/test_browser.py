@@ -115,6 +115,20 @@ def test_light_and_dark_differ_and_follow_the_reader(place: Place, context: Brow
     assert grounds == ["rgb(244, 246, 249)", "rgb(14, 20, 27)"]
 
 
+def test_nothing_of_a_wide_table_is_cut_off_on_paper(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 320, "height": 640})
+    page.goto(f"{place.address}/run/block/3")
+    boxes = page.locator(".scroll")
+    wide = boxes.evaluate_all("boxes => boxes.findIndex(box => box.scrollWidth > box.clientWidth)")
+    assert wide >= 0, "a table is wider than its box"
+    box = boxes.nth(wide)
+    assert box.evaluate("box => getComputedStyle(box).overflowX") == "auto"
+    page.emulate_media(media="print")
+    assert box.evaluate("box => getComputedStyle(box).overflowX") == "visible"
+    assert box.evaluate("box => getComputedStyle(box).backgroundImage") == "none", "no shadow says that it goes on"
+
+
 def test_a_name_that_is_a_script_is_text(place: Place, context: BrowserContext) -> None:
     page = context.new_page()
     page.on("dialog", lambda dialog: pytest.fail("the name ran"))
