@@ -4,7 +4,6 @@ This module imports nothing heavy, so that ``fedchain --help`` answers at once.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -18,7 +17,7 @@ from fedchain.files.effects import Needs
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.registry import FILE_SUFFIX, agreed_name, hyperparameter_names, load_method
+from fedchain.learning.registry import FILE_SUFFIX, agreed_name, build_method, hyperparameter_names, load_method
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.node.founding.aggregator import choose_aggregator, count_members
 from fedchain.node.founding.consensus import Blocks, Consensus, Timeout
@@ -197,6 +196,7 @@ class Scenario(Consensus):
         self._validate_version()
         self._validate_changes()
         if not is_begun:
+            self._validate_order()
             validate_effects(config, self)
 
     def _validate_version(self) -> None:
@@ -229,18 +229,19 @@ class Scenario(Consensus):
             raise ScenarioError(f"peers {in_order} join, {self.members} and those after it in order are expected")
         if self.admission == "closed" and any(row.kind in ("join", "remove", "recover") for row in rows):
             raise ScenarioError("admission is closed: nobody joins, is removed or gets a lost place back")
-        begins = {number: row.round for row in rows if row.kind == "join" for number in row.peers}
-        changed = Counter[tuple[int, int]]()
-        for place, row in enumerate(self.changes):
-            for number in row.peers if row.kind != "join" else ():
-                if begins.get(number, 0) >= row.round:
-                    raise ScenarioError(
-                        f"changes[{place}]: {row.kind} of peer {number} in round {row.round}, but it joins in round "
-                        f"{begins[number]}"
-                    )
-                changed[number, row.round] += 1
-                if changed[number, row.round] > 1:
-                    raise ScenarioError(f"changes[{place}]: another change of peer {number} in round {row.round}")
+
+    def _validate_order(self) -> None:
+        """Refuse changes that would be lost without a word."""
+        from fedchain.simulator.playable import validate_playable
+
+        if not self.changes:
+            return
+        method = build_method(agreed_name(self.method), self.hyperparameters)
+        first = 1 if method.setup or len(method.phases) > 1 else 2  # nothing is proposed before the first block
+        try:
+            validate_playable(self.changes, self.members, self.fault_model, first, self.rounds, self.away_after)
+        except ValueError as error:
+            raise ScenarioError(str(error)) from None
 
     def _validate_churn(self) -> None:
         from fedchain.simulator.churn import churn_in_round, churn_most

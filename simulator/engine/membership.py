@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
+from fedchain.chain.exceptions import InvalidGenesis
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.amendment import NO_AMENDMENTS, amendment_of
 from fedchain.chain.membership.change import (
+    ROUNDS_AHEAD,
     Change,
     ChangeKind,
     propose_amendment,
@@ -14,14 +16,16 @@ from fedchain.chain.membership.change import (
     sign_change,
     sign_rekey,
 )
+from fedchain.chain.membership.in_force import validate_amendment
 from fedchain.chain.membership.rules import room_for_changes
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.core.membership.change_pool import OPEN_MAX
-from fedchain.node.founding.amending import amended_values
+from fedchain.node.founding.amending import amended_values, expect_of_use
 from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.scenario import ScenarioError
@@ -52,13 +56,14 @@ class MembershipChanges:
         deals_by_place: bool,
         is_troubled: bool,
     ) -> None:
+        _validate_amendments(genesis, changes)
         self._genesis, self._peers, self._on_key = genesis, peers, on_key
         self._deals_by_place, self._is_troubled = deals_by_place, is_troubled
         self._following: dict[int, PrivateKey] = {}  # keys that peers take once the chain says so
         self._left = sorted(changes, key=lambda change: change.round)  # joins stay in it
         self._joining = {number: row.round for row in self._left if row.kind == "join" for number in row.peers}
         self._batch: list[int] = []  # peers whose joins are proposed together
-        self._early: list[tuple[SimulatedPeer, int, ChangeSubmitted]] = []  # refused, by nodes below these heights
+        self._early: list[tuple[SimulatedPeer, int, ChangeSubmitted]] = []  # submitted too early, with the heights
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
         """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed.
@@ -134,17 +139,20 @@ class MembershipChanges:
             self._submit(submitter, head, ChangeSubmitted(change, approves=kind.needs_approval))
 
     def _submit(self, peer: SimulatedPeer, head: State, event: ChangeSubmitted) -> None:
-        """Submit a change at a head. A node that is not there yet may refuse it, and is asked again once it is."""
+        """Submit a change at a head. A node that is not there yet may refuse it, and one that signs nothing does not
+        approve: both are asked again once they can."""
+        is_silent = event.approves and peer.node is not None and peer.node.is_silent()
         is_taken = peer.handle(event) is Verdict.ACCEPT
-        if not is_taken and peer.node is not None and peer.node.head.height < head.height:
+        is_behind = peer.node is not None and peer.node.head.height < head.height
+        if is_silent or (is_behind and not is_taken):
             self._early.append((peer, head.height, event))
 
     def _submit_again(self, peer: SimulatedPeer, head: State) -> None:
-        """A node's head moved: submit what it refused before because it was behind."""
-        due = [item for item in self._early if item[0] is peer and item[1] <= head.height]
-        for item in due:
-            self._early.remove(item)
-            peer.handle(item[2])
+        """A node's head moved: submit what it refused or did not approve before."""
+        for item in [item for item in self._early if item[0] is peer and item[1] <= head.height]:
+            if not (item[2].approves and peer.node is not None and peer.node.is_silent()):
+                self._early.remove(item)
+                peer.handle(item[2])
 
     def _join(self, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
         """Have a newcomer ask to join. A block has changes in the order of their hashes, which is that of places, too:
@@ -175,3 +183,18 @@ class MembershipChanges:
         for peer in self._peers:
             if peer is not subject and peer.node is not None and head.roster.is_active(peer.public_key):
                 yield peer
+
+
+def _validate_amendments(genesis: Genesis, changes: Sequence[MemberChange]) -> None:
+    """Raise ScenarioError for an amendment that no block would count, or with which nobody could train."""
+    known, first = NO_AMENDMENTS, 1 if genesis.setup or len(genesis.phases) > 1 else 2  # behind the first block
+    for row in sorted((row for row in changes if row.kind == "amend"), key=lambda row: row.round):
+        number = max(row.round, first)
+        known, begin = known.at(number), row.begin or number + ROUNDS_AHEAD
+        try:
+            amendment = amendment_of(amended_values(genesis, row.values), begin)
+            validate_amendment(genesis, known, amendment)
+            expect_of_use(genesis, known, amendment.values)
+        except (InvalidGenesis, ConfigurationError) as error:
+            raise ScenarioError(f"amend in round {row.round}: {error}") from None
+        known = known.with_one(amendment)

@@ -139,6 +139,8 @@ def test_a_member_says_that_it_is_away() -> None:
     "rows",
     [
         [("away", 2), ("back", 4), ("leave", 6)],
+        [("leave", 2), ("recover", 3)],
+        [("away", 2), ("back", 5), ("rekey", 7), ("recover", 10)],
         [("rekey", 2), ("leave", 3)],
         [("rekey", 2), ("rekey", 5)],
         [("recover", 2), ("recover", 3)],
@@ -153,6 +155,28 @@ def test_a_node_that_is_behind_is_asked_for_a_change_again_once_it_is_there(rows
     blocks = [simulation.peers[0].storage.final(height) for height in range(1, 11)]
     found = [(change.kind.name.lower(), item[0].header.round) for item in blocks if item for change in item[0].changes]
     assert found == rows
+
+
+def test_a_node_that_is_silent_is_asked_for_its_approval_again() -> None:
+    """Two have just begun with other keys, and listen."""
+    rekey, remove = MemberChange(round=2, kind="rekey", peers=(1, 2)), MemberChange(round=3, kind="remove", peers=(3,))
+    simulation = played(living(rekey, remove, peers=6))
+    assert standings(simulation)[3] == "removed"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rounds": 3}, "amend in round 2: rounds is 3, an amendment begins with round 4"),
+        ({"aggregator": 2}, "amend in round 2: aggregator is none, which is no member's role"),
+        ({"learning_rate": -1.0}, "amend in round 2: learning_rate"),
+    ],
+)
+def test_an_amendment_that_no_block_would_count_is_refused_before_the_first_round(
+    values: dict[str, int | float], message: str
+) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        trivial_simulation(living(MemberChange(round=2, kind="amend", values=values)))
 
 
 def test_parameters_change_while_the_federation_goes_on() -> None:
