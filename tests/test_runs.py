@@ -104,6 +104,7 @@ def test_models_are_those_that_were_measured(run: fedchain.Run) -> None:
         run.model(3)
     with pytest.raises(ConfigurationError, match="member is 'x', it must be between 0 and 2"):
         run.model("x")  # type: ignore[arg-type]
+    assert [*run.state(True)] == [*run.state(1)], "whatever counts as its number"
 
 
 def test_the_shared_model_is_what_everybody_receives() -> None:

@@ -177,7 +177,7 @@ class Run:
         places = self._config.places_with_data
         if not isinstance(member, SupportsIndex) or member.__index__() not in places:
             raise ConfigurationError(f"member is {member!r}, it must be between 0 and {places[-1]}, and have data")
-        path = model_path(self.folder / MODELS_FOLDER, member)
+        path = model_path(self.folder / MODELS_FOLDER, member.__index__())
         if not path.exists():
             raise ConfigurationError(f"{path} is not there: the run kept no models, see keep_models")
         found = read_model(path.read_bytes())  # a safetensors file has no order of its own
@@ -250,7 +250,7 @@ def simulate(
     draw: bool = False,
     track: Sequence[str] = (),
     resume: bool = False,
-    executor: str | Callable[[LearnerPlan], Backend] = PROCESSES,
+    executor: str | Callable[[LearnerPlan], Backend] | None = PROCESSES,
     **settings: Any,
 ) -> Run:
     """Run a federation on this machine, in virtual time, and wait for its end.
@@ -305,7 +305,7 @@ async def simulate_async(
     draw: bool = False,
     track: Sequence[str] = (),
     resume: bool = False,
-    executor: str | Callable[[LearnerPlan], Backend] = PROCESSES,
+    executor: str | Callable[[LearnerPlan], Backend] | None = PROCESSES,
     **settings: Any,
 ) -> Run:
     """Like :func:`simulate`, for code in an asyncio loop, which goes on meanwhile; cancelling ends the run.
@@ -347,6 +347,7 @@ class _Order:
         out: str | os.PathLike[str] | None,
         *,
         track: Sequence[str],
+        executor: str | Callable[[LearnerPlan], Backend] | None,
         **others: Any,
     ) -> "_Order":
         """Combine the arguments of a call, and check them."""
@@ -381,7 +382,8 @@ class _Order:
         chosen = scenario_from_dict(values)
         chosen.validate(function)
         place = None if out is None else Path(out)
-        order = cls(scenario=chosen, function=function, out=place, track=trackers, **others)
+        backend = executor if callable(executor) else installed(validated(executor))
+        order = cls(scenario=chosen, function=function, out=place, track=trackers, executor=backend, **others)
         order._validate_folder()
         return order
 
@@ -389,8 +391,6 @@ class _Order:
         """Raise ScenarioError, before anything is loaded, if the folder is missing or holds something else."""
         for wanted in self.track:
             validate_tracker(wanted)
-        if not callable(self.executor):
-            installed(validated(self.executor))
         if self.out is None:
             for name in ("resume", "draw", "track"):
                 if getattr(self, name):

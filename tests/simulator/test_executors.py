@@ -40,6 +40,7 @@ def test_a_user_s_own_executor_trains() -> None:
 
     found = fedchain.simulate(**SMALL, executor=build)
     assert found.trace_hash == fedchain.simulate(**SMALL).trace_hash
+    assert found.trace_hash == fedchain.simulate(**SMALL, executor=None).trace_hash, "as of every argument"
     assert len(built) == 1
 
 
