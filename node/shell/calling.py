@@ -2,7 +2,8 @@
 
 The block that counts the change may be made while the node is down or cut off. Two rounds later nobody lets the former
 key in any more, and the node would never hear of that block. So where too few let it in, it calls under its next key,
-then under its own again, and so by turns. It signs nothing with the next one before its chain names it.
+then under its own again, and so by turns, also where its chain stands while it calls under the next one. It signs
+nothing with that one before its chain names it.
 """
 
 import logging
@@ -79,14 +80,18 @@ class Caller:
 
         Raises NodeStopped: the next key is the member's now.
         """
-        alone_s = 0.0
+        alone_s, height = 0.0, -1
         while alone_s < ALONE_S:
             await anyio.sleep(LOOK_S)
             if self._next is None and self._files.is_there:
                 self._next = self._files.read()
             if self._next is not None and self._next.public_key in service.node.head.roster.members:
                 raise NodeStopped(f"this key was replaced by {address(self._next.public_key)}")
-            alone_s = alone_s + LOOK_S if self._next is not None and _is_alone(service) else 0.0
+            # Those that do not know the next key yet let it in as well, as a guest's, whose word they do not count.
+            before, height = height, service.node.head.height
+            is_guest = self.key is self._next and height == before
+            is_in_vain = self._next is not None and (is_guest or _is_alone(service))
+            alone_s = alone_s + LOOK_S if is_in_vain else 0.0
         self._is_due = True
         leave()
 

@@ -75,6 +75,34 @@ async def test_nobody_turns_who_is_heard_who_needs_nobody_or_who_has_one_key(
     assert not caller.turn()
 
 
+class Moving:
+    """A node whose head moves at each look, of which each takes three, up to the last one."""
+
+    def __init__(self, heads: list[State]) -> None:
+        self.heads, self.looks = heads, 0
+
+    @property
+    def head(self) -> State:
+        self.looks += 1
+        return self.heads[min(self.looks // 3, len(self.heads) - 1)]
+
+
+@on_trio
+async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands() -> None:
+    """Members that know of the change let it in as a guest. Nobody counts a guest's claims: who listens would wait."""
+    chain, caller = ChainBuilder(genesis(4)), Caller(OWN, Files(NEXT))
+    await caller.wait(connected(chain.state), lambda: None)
+    assert caller.turn()
+    assert caller.key is NEXT
+    node = Moving([chain.states[block.hash] for block in chain.extend_many(20)])
+    service = connected(chain.state, *OTHERS[:2])
+    service.node = node
+    await caller.wait(service, lambda: None)
+    assert node.looks > 3 * len(node.heads)
+    assert caller.turn()
+    assert caller.key is OWN
+
+
 @on_trio
 async def test_a_node_whose_chain_names_the_next_key_stops_however_long_ago_that_was() -> None:
     chain = ChainBuilder(genesis(4, version=3))
