@@ -68,12 +68,17 @@ class Mining:
         if posts is None:
             return
         changes = context.changes.for_block(context.genesis, context.head)
-        if self._is_counted(posts, changes) or not context.head.roster.is_active(context.me) or self._is_silent():
+        if self._is_counted(posts, changes) or not context.head.roster.is_active(context.me) or not self._may_mine():
             self.draft = None
             return
         if self.draft is None or (self.draft.transactions, self.draft.changes) != (posts, changes):
             self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block(), changes)
             context.emit(Compute(recompute_job(context.head, context.contents_here, posts)))
+
+    def _may_mine(self) -> bool:
+        """Whether our blocks are of use. If a quorum computes otherwise than we do, the others would hold each of them
+        against us, and ban us after some."""
+        return not self._is_silent() and not self._blocks.is_contradicted
 
     def _is_counted(self, posts: tuple[Post, ...], changes: tuple[Change, ...]) -> bool:
         """Whether a valid candidate whose parts are here counts the changes, and a post in place of each of ``posts``.
@@ -130,7 +135,7 @@ class Mining:
         context, draft = self._context, self.draft
         if draft is None or draft.header is None or draft.knowledge is None:
             return
-        if not is_same_work(draft.header, sealed) or self._is_silent():
+        if not is_same_work(draft.header, sealed) or not self._may_mine():
             return
         self.draft = None
         body = draft.transactions, draft.certificate, draft.evidence, draft.changes

@@ -210,7 +210,7 @@ class Node:
         return self._parts.says_nothing() or self.is_contradicted()
 
     def is_contradicted(self) -> bool:
-        """Whether a quorum finalized what this peer computes differently: it votes no more until it is restarted."""
+        """Whether a quorum finalized what this peer computes differently: it votes and mines no more."""
         return self._parts.blocks.is_contradicted
 
     def sizes(self) -> Iterator[tuple[str, int]]:

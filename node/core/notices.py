@@ -81,7 +81,7 @@ class SilenceOver:
 
 @dataclass(frozen=True, slots=True)
 class Contradicted:
-    """A quorum finalized a block that this node computes differently. It votes no more until it is restarted."""
+    """A quorum finalized a block that this node computes differently: it votes and mines no more."""
 
     height: int
     ours: Hash

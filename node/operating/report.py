@@ -270,8 +270,8 @@ def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
         case Contradicted(height, ours, theirs):
             log.error(
                 "a quorum disagrees height=%(height)d: knowledge %(ours)s computed here, %(final)s final; this node "
-                "votes no more until it is started again. Compare the program's version and the machine with those of "
-                "the others",
+                "votes and mines no more until it is started again. Compare the program's version and the machine with "
+                "those of the others",
                 {"height": height, "ours": ours.hex()[:16], "final": theirs.hex()[:16]},
             )
         case HeadUnconfirmed(height, members, required):

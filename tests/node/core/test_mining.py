@@ -11,7 +11,7 @@ from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import Occasion
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CandidateMessage, PostMessage
+from fedchain.network.messages import CandidateMessage, Chunk, PostMessage
 from fedchain.node.core.events import Mined
 from tests.support.chain.builders import GLOBAL, UPDATE, SumRules, genesis, payload, post
 from tests.support.chain.changes import living_genesis
@@ -102,6 +102,20 @@ def test_who_is_silent_mines_nothing() -> None:
     assert not asked_to_mine([*stage.post(*stage.others_posts()), *stage.wait(3 * TIMEOUT_S)])
     stage.hear()
     assert asked_to_mine(stage.victim.effects)
+
+
+def test_a_node_that_a_quorum_contradicts_mines_no_more() -> None:
+    """The others would refuse each of its blocks for its other knowledge, and ban it for an hour after a dozen."""
+    stage = Stage(genesis(4))
+    theirs = payload(1) * 2  # as many numbers as a sum
+    stage.chain.contents[sha256(theirs)] = theirs
+    strange = stage.chain.keep(stage.chain.remake(stage.block(), knowledge_root=sha256(theirs)))
+    stage.candidate(strange)
+    stage.final(strange)
+    stage.receive(Chunk(sha256(theirs), 0, theirs))
+    assert stage.node.is_contradicted()
+    assert not asked_to_mine([*stage.post(*stage.others_posts()), *stage.wait(3 * TIMEOUT_S)])
+    assert stage.node.draft() is None
 
 
 def test_only_the_aggregator_mines_posts_in_a_centralized_federation() -> None:
