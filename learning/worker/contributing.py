@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from fedchain.learning.exceptions import (
     TrainingDiverged,
     UnsoundNumbers,
     one_line,
+    raise_told,
 )
 from fedchain.learning.knowledge import KnowledgeReader
 from fedchain.learning.method import Method, Phase
@@ -166,9 +167,9 @@ class Contributing:
 
     def _work(self, phase: Phase, client: Client, round: Round) -> Tensors:
         """Have the method do the client's work. Raises `ConfigurationError` where batch normalization gets one value of
-        a channel, as of a batch of one example, and `OwnCodeFailed` for faults of a user's own model that show in
-        training, and in no line of it: it has no gradient, as it ran without one or changed in place what one is
-        computed from, or its output is another one than when it was tried.
+        a channel, as of a batch of one example, and `OwnCodeFailed` for faults of a user's own model or method that
+        show in no line of it: there is no gradient, as it ran without one or changed in place what one is computed
+        from, a model's output is another one than when it was tried, or a method is called as it cannot be.
         """
         try:
             return self._method.work(phase)(client, round)
@@ -180,12 +181,16 @@ class Contributing:
                     f"peer {client.index}, of {len(client.train_labels)} training examples: batch normalization takes "
                     f"more than one value of each channel from a batch; raise batch_size, or its examples ({error})"
                 ) from None
-            if type(client.model).__module__.startswith("fedchain."):
-                raise
-            if type(error) is RuntimeError and _raised_in(error) in _BACKWARD:
-                raise OwnCodeFailed(f"peer {client.index}: its model has no gradient: {one_line(error)}") from error
-            if fault := self._fault_of_output(client):
-                raise OwnCodeFailed(f"peer {client.index}: {fault}") from error
+            who, own = f"peer {client.index}", [_is_own(part) for part in (client.model, self._method)]
+            if own[1] and (fault := self._fault_of_loss(client)):
+                raise OwnCodeFailed(f"{who}: {fault}") from error
+            if any(own) and type(error) is RuntimeError and _raised_in(error) in _BACKWARD:
+                what = "model" if own[0] else "loss"
+                raise OwnCodeFailed(f"{who}: its {what} has no gradient: {one_line(error)}") from error
+            if own[0] and (fault := self._fault_of_output(client)):
+                raise OwnCodeFailed(f"{who}: {fault}") from error
+            if own[1] and not isinstance(error, OSError | MemoryError):
+                raise_told(error, who, type(self._method))
             raise
 
     def _fault_of_output(self, client: Client) -> str:
@@ -201,6 +206,17 @@ class Contributing:
         if type(output) is tuple and [getattr(part, "shape", None) for part in output] == wanted:
             return ""
         return f"in training its model must return embedding and logits, {wanted}, not {describe_output(output)}"
+
+    def _fault_of_loss(self, client: Client) -> str:
+        """Say what is wrong with the loss of a method, if it needs nothing but the batch; "" where nothing is."""
+        images, labels = client.train_images[:EXAMPLES_TRIED], client.train_labels[:EXAMPLES_TRIED]
+        try:
+            loss: Any = cast(Any, self._method).loss(client.model.train(), images, labels, None)
+        except Exception:  # it is told as what it is
+            return ""
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.is_complex():
+            return ""
+        return f"its loss must be a tensor of one real number, not {describe_output(loss)}"
 
     def _encode(self, posted: Tensors, phase: Phase, client: Client, round: Round) -> tuple[bytes, int]:
         """Encode a post, and count its floating-point numbers.
@@ -257,6 +273,11 @@ def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
 def _count_scalars(posted: Tensors) -> int:
     """Count the floating-point numbers of a post."""
     return sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
+
+
+def _is_own(part: object) -> bool:
+    """Whether a model or method is of a class that is not the project's."""
+    return not type(part).__module__.startswith("fedchain.")
 
 
 def _raised_in(error: Exception) -> str:

@@ -19,7 +19,7 @@ from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed, TrainingDiverged
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.shapes import infos_of
-from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.registry import HyperparameterValue, name_method
 from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.training.evaluation import calculate_taa
 from fedchain.learning.training.measured import Measurements
@@ -96,6 +96,46 @@ def test_a_users_model_without_a_gradient_is_told_in_one_line(model: Any, said: 
         assert isinstance(error, OwnCodeFailed)
         assert re.match(f"peer {index}: its model has no gradient: RuntimeError: .*{said}.*$", str(error))
     assert learner.checkpoint(0) == before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lossy(FedAvg):
+    """Its loss is what `kind` says."""
+
+    kind: str = ""
+
+    def loss(self, forward: Any, images: torch.Tensor, labels: torch.Tensor, given: Any) -> Any:
+        kinds = {"nothing": None, "a number": 1.5, "of each": forward(images)[1], "fixed": torch.tensor(1.0)}
+        return kinds[self.kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrow(FedAvg):
+    """Its loss takes less than it is given."""
+
+    def loss(self, forward: Any, images: torch.Tensor) -> Any:  # type: ignore[override]
+        raise AssertionError("nobody calls it so")
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (Lossy(kind="nothing"), "peer 0: its loss must be a tensor of one real number, not NoneType"),
+        (Lossy(kind="a number"), "peer 0: its loss must be a tensor of one real number, not float"),
+        (Lossy(kind="of each"), "peer 0: its loss must be a tensor of one real number, not a tensor (8, 10)"),
+        (Lossy(kind="fixed"), "peer 0: its loss has no gradient: RuntimeError: element 0 of tensors does not require"),
+        (Narrow(), "peer 0: TypeError: Narrow.loss() takes 3 positional arguments but 5 were given"),
+    ],
+)
+@pytest.mark.parametrize("vectorizes", [False, True])
+def test_a_users_loss_without_a_gradient_is_told_in_one_line(method: FedAvg, said: str, vectorizes: bool) -> None:
+    name, hyperparameters = name_method(method)
+    learner = Learner(config(name, **hyperparameters))
+    learner.train_on("cpu", vectorize_clients=vectorizes)
+    error, _ = learner.contribute_together([0, 1], "update", 1, b"")
+    assert isinstance(error, OwnCodeFailed)
+    assert str(error).startswith(said)
+    assert "\n" not in str(error)
 
 
 class Pair(torch.nn.Module):
