@@ -71,7 +71,7 @@ def build_comparison(
     texts, first = field_texts(RoundMetrics), scenario.get("seed", Scenario().seed)
     return Experiment(
         name=str(scenario.get("name", "compare")),
-        title=f"{', '.join(methods)} on {dataset}" if "dataset" not in points[0] else ", ".join(methods),
+        title=", ".join(methods) if {"dataset", "task"} & points[0].keys() else f"{', '.join(methods)} on {dataset}",
         seeds=tuple(range(first, first + seeds)),
         note="\n\n".join(
             f"{metric}{' (%)' if scale_of(metric) == PERCENT else ''}: {texts[metric]}" for metric in metrics

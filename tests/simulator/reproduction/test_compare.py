@@ -17,6 +17,8 @@ def test_own_data_are_named_by_their_task() -> None:
     task = {"task": "mytask.py:load"}
     experiment = build_comparison(["solo"], 1, task, {}, [], ["taa"])
     assert (experiment.title, experiment.cells[0].name) == ("solo on mytask.py:load", "mytask.py:load")
+    swept = build_comparison(["solo"], 1, {}, {}, ["task=mytask.py:load,mytask.py:other"], ["taa"])
+    assert (swept.title, swept.cells[1].name) == ("solo", "task=mytask.py:other"), "none of them is on digits"
 
 
 @pytest.mark.usefixtures("undrawn")
