@@ -178,7 +178,10 @@ def _open_lines(opened: Mapping[str, Any], named: Callable[[str], str]) -> Itera
     for sender, size in opened.get("posts", {}).items():
         yield f"{'post':18}{named(sender)}: {size:,} bytes"
     for block in opened.get("candidates", ()):
-        yield f"{'candidate':18}{block['hash'][:8]}… of {named(block['miner'])}, posts: {block['posts']}"
+        said, ours = block.get("knowledge_root", ""), block.get("recomputed", "")
+        differs = f"; no vote: {ours[:8]}… is computed here, not its knowledge {said[:8]}…"
+        why = differs if ours not in ("", said) else ""
+        yield f"{'candidate':18}{block['hash'][:8]}… of {named(block['miner'])}, posts: {block['posts']}{why}"
     for kind, votes in opened.get("votes", {}).items():
         for block_hash, count in Counter(votes.values()).items():
             voted = "no block" if bytes.fromhex(block_hash) == NIL else f"{block_hash[:8]}…"

@@ -117,7 +117,11 @@ def test_members_are_shown_with_their_numbers() -> None:
         "links": {other: {"heard_s_ago": 0.5, "version": "0.1.0"}},
         "open": {
             "posts": {other: 12345},
-            "candidates": [{"hash": "9f176f37" + 56 * "0", "miner": one, "posts": 2}],
+            "candidates": [
+                {"hash": "9f176f37" + 56 * "0", "miner": one, "posts": 2, "knowledge_root": "aa", "recomputed": ""},
+                {"hash": "5e7ab6da" + 56 * "0", "miner": other, "posts": 2}
+                | {"knowledge_root": "e901e670" + 56 * "0", "recomputed": "2cfdf4e9" + 56 * "0"},
+            ],
             "votes": {"prevote": {one: "9f176f37" + 56 * "0", other: NIL.hex()}, "precommit": {}},
         },
     }
@@ -139,6 +143,8 @@ def test_members_are_shown_with_their_numbers() -> None:
         "epsilon           1.235",
         "post              12D3KooWother (peer 0): 12,345 bytes",
         "candidate         9f176f37… of 12D3KooWone (peer 4), posts: 2",
+        "candidate         5e7ab6da… of 12D3KooWother (peer 0), posts: 2; no vote: 2cfdf4e9… is computed here, not its "
+        "knowledge e901e670…",
         "prevotes          1 for 9f176f37…",
         "prevotes          1 for no block",
         "convicted         12D3KooWother (peer 0): two different votes",
