@@ -14,7 +14,7 @@ from fedchain.files.layout import RESULTS_FOLDER
 from fedchain.files.spool import write_whole
 from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
-from fedchain.learning.exceptions import DatasetError, OwnCodeFailed, ReleaseRefused, TrainingDiverged
+from fedchain.learning.exceptions import DatasetError, LearningError, ReleaseRefused, TrainingDiverged
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -57,8 +57,8 @@ def reproduce(
 
     Raises:
         DatasetError: the data sets of all runs are missing.
-        OwnCodeFailed: a method of the user's own fails; the table of all other runs is written, and no result of those
-            that failed is kept.
+        LearningError: runs fail, as by a user's own method, or since their data cannot be spread as they ask; the table
+            of all others is written, and no result of those that failed is kept.
         WorkerDiedError: a run's processes were killed again and again; the others' table is written.
     """
     runs = list(experiment.runs(overrides, only))
@@ -106,7 +106,7 @@ def reproduce(
     if lost is not None:
         raise lost
     if failed:
-        raise OwnCodeFailed("not in the table: " + "; ".join(f"{name}: {reason}" for name, reason in why.items()))
+        raise LearningError("not in the table: " + "; ".join(f"{name}: {reason}" for name, reason in why.items()))
     return entries
 
 
@@ -142,7 +142,8 @@ def run_or_diverge(
 ) -> dict[str, Any]:
     """Run a scenario for a measure; if training diverges, the measurements until then are a result, too.
 
-    The same holds if the peers' privacy budgets end before the rounds do. A method that fails leaves only the reason.
+    The same holds if the peers' privacy budgets end before the rounds do. A run that fails, as by a user's own method,
+    or that is found to be impossible, leaves only the reason.
 
     A simulation's record is kept among the ``results``. If the simulation cannot go on from it, it begins anew, and the
     result says why under "anew". Raises RecordInUse if another process runs it.
@@ -171,7 +172,9 @@ def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: P
     except (TrainingDiverged, ReleaseRefused) as error:
         ended = {"diverged": str(error)} | ({"spent": True} if isinstance(error, ReleaseRefused) else {})
         return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], **ended}
-    except OwnCodeFailed as error:
+    except (WorkerDiedError, RecordError):
+        raise
+    except (LearningError, ScenarioError) as error:
         return {"failed": str(error)}
 
 

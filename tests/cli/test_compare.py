@@ -14,7 +14,7 @@ from fedchain.cli.main import app
 from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.simulator.reproduction import reproduce as reproduction
 from fedchain.simulator.reproduction.experiment import load_experiment
-from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.scenario import Scenario, scenario_from_dict
 from tests.support.cli_compare import Keep, compare
 from tests.support.cli_compare import ran as ran
 from tests.support.cli_compare import undrawn as undrawn
@@ -211,6 +211,22 @@ def test_of_a_method_that_fails_the_reason_is_all_that_is_left(monkeypatch: pyte
 
     monkeypatch.setattr(reproduction, "run_one", run_one)
     assert reproduction.run_or_diverge("simulation", Scenario(), lambda number: None) == {"failed": "boom"}
+
+
+@pytest.mark.parametrize(
+    ("impossible", "reason"),
+    [
+        ({"partition": "dirichlet", "dirichlet_alpha": 1e-4}, "no dirichlet partition with alpha 0.0001 gave each"),
+        ({"method": "fedgkt", "model": "split-mlp-1", "degree": 2}, "fedgkt posts by reference, which needs every p"),
+    ],
+)
+def test_a_run_that_turns_out_to_be_impossible_ends_no_other_one(impossible: dict[str, Any], reason: str) -> None:
+    """One cell of a sweep ended the whole comparison, without a table and without its name."""
+    scenario = scenario_from_dict({"peers": 10, "rounds": 1, "mining_attempts": 4} | impossible)
+    scenario.validate()
+    found = reproduction.run_or_diverge("simulation", scenario, lambda number: None)
+    assert [*found] == ["failed"]
+    assert found["failed"].startswith(reason)
 
 
 @pytest.mark.usefixtures("undrawn")
