@@ -213,6 +213,16 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
         fedchain.open_run(tmp_path / "run")
 
 
+def test_a_run_is_found_wherever_its_program_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [fedchain.simulate(rounds=1, out="run", **QUICK), fedchain.open_run("run")]
+    monkeypatch.chdir("/")
+    for run in runs:
+        assert run.folder == tmp_path / "run"
+        assert run.chain.status().height == 1
+        assert [*run.state(0)] == [*run.model(0).state_dict()]
+
+
 def test_a_scenario_keeps_its_name_beside_a_function(tmp_path: Path) -> None:
     given: dict[str, Any] = {"task": load, "rounds": 1, **QUICK}
     named = fedchain.simulate(**given, name="words", out=tmp_path / "run")

@@ -108,8 +108,9 @@ class Run:
     ) -> None:
         self.scenario = scenario
         """The scenario that was run."""
-        self.folder = folder
-        """The run's folder: the chain, and the final models. A temporary one is deleted with this object."""
+        self.folder = folder.absolute()
+        """The run's folder, wherever the program works later: the chain, and the final models. A temporary one is
+        deleted with this object."""
         self.rounds: Sequence[RoundRecord] = tuple(map(RoundRecord, rows))
         """Measurements, round by round."""
         self.tip: str = result["tip"]
