@@ -61,6 +61,7 @@ class RunFolder:
         self.path, self._title, self._own_code = path, title_of(scenario), own_code
         self._troubles = troubles(scenario.faults, scenario.clocks, scenario.adversaries)
         self._lines: dict[int, tuple[SeenBlock, bytes]] = {}  # by height, a block with its line
+        self._row_lines: dict[int, tuple[dict[str, Any], str]] = {}  # by round, what its line says, and the line
         self._rows_count: int | None = None if is_resumed else 0  # rounds in metrics.jsonl; None: not counted yet
         if is_resumed:
             return
@@ -121,9 +122,16 @@ class RunFolder:
         if self._rows_count is None:
             self._rows_count = sum(1 for _ in read_metrics(self.path))
         if len(rows) >= self._rows_count:
-            self._write(METRICS_FILE, "".join(to_json(row.to_dict()) + "\n" for row in rows))
+            self._write(METRICS_FILE, "".join(map(self._line_of_row, rows)))
             self._write(TIMELINE_FILE, newest_lines(seen(), self._line_of))
             self._rows_count = len(rows)
+
+    def _line_of_row(self, row: RoundMetrics) -> str:
+        """The line of a round, which is written again if its row was filled in since."""
+        values, known = row.to_dict(), self._row_lines.get(row.round)
+        if known is None or known[0] != values:
+            known = self._row_lines[row.round] = values, to_json(values) + "\n"
+        return known[1]
 
     def _line_of(self, block: SeenBlock) -> bytes:
         """The line of a block, which is written once for each object: all lines are asked for in every round."""

@@ -51,6 +51,14 @@ def test_a_folder_is_complete_and_its_scenario_runs_again(tmp_path: Path) -> Non
     assert json.loads((folder.path / "result.json").read_text())["tip"] == "aa" * 32
 
 
+def test_a_round_that_is_filled_in_later_is_written_again(tmp_path: Path) -> None:
+    folder, rows = RunFolder(tmp_path / "run", trivial_scenario()), [replace(row) for row in ROWS]
+    folder.write_rows(rows, lambda: [])
+    rows[0].tal_received = 0.25
+    folder.write_rows(rows, lambda: [])
+    assert folder.read_rows() == rows
+
+
 def test_an_infinite_epsilon_is_json_that_every_parser_reads(tmp_path: Path) -> None:
     outcome = _outcome()
     outcome.rows = [replace(ROWS[0], epsilon=math.inf)]
