@@ -4,7 +4,7 @@ It is bounded, and the next header commits to it by hash. A peer that holds a fi
 before it can therefore go on without any older block.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress
@@ -390,14 +390,14 @@ def may_close_empty(genesis: Genesis, state: State) -> bool:
     return by_aggregator or genesis.centralized or state.rules.contributors_per_round > 0 or state.phase > 0
 
 
-def expected_contributors(state: State) -> frozenset[PublicKey]:
+def expected_contributors(state: State) -> Set[PublicKey]:
     """Contributors to wait for: those that are granted :func:`patience_of`, if members have records.
 
     Otherwise a member that missed a phase first has to be on time in two consecutive phases. If none is punctual, all
     are waited for; otherwise an aggregator that once trained too slowly would be passed over.
     """
     if state.records:
-        return frozenset(patience_of(state))
+        return patience_of(state).keys()
     roster, marks = state.roster, state.punctuality
     punctual = (member for member in roster.contributors if marks[roster.seats[member]] >= PUNCTUAL)
     return frozenset(punctual) or roster.contributors

@@ -5,7 +5,7 @@ whole chain come from its :class:`Columns`, which are read when they are first n
 already passes them in. Nothing else holds more of the chain than it shows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cached_property
 
 from fedchain.chain.block import Block
@@ -270,7 +270,7 @@ class Explorer:
         return audit_chain(self._store, self.held.start, self.state.height, rules, self._chain.content)
 
     @cached_property
-    def _expected(self) -> frozenset[PublicKey]:
+    def _expected(self) -> Set[PublicKey]:
         """Members whose posts the open phase waits for."""
         return expected_contributors(self.state)
 

@@ -1,5 +1,6 @@
 """Attendance: which expected contributors' posts are missing, and whether others are worth waiting for."""
 
+from collections.abc import Set
 from itertools import islice
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ class Attendance:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._missing: set[PublicKey] = set()
+        self._expected: Set[PublicKey] = frozenset()  # contributors that the open phase waits for
+        self._lacking = 0  # their number whose posts are missing
         self._seen_changes, self._seen_posts = -1, 0  # of the mempool, when it was last examined
         self._quiet_below = 0  # below this count of mempool changes, another post makes no difference
         self._quiet_until_ms: int | None = None  # nor until this time, if there is one
@@ -38,12 +40,12 @@ class Attendance:
         """Expected contributors whose posts are missing."""
         if not self._context.head.finished:
             self.look()
-        return frozenset(self._missing)
+        return frozenset(self._expected - self._context.mempool.posts(self._context.phase).keys())
 
     @property
     def is_complete(self) -> bool:
         """Whether no post was missing when the posts were last examined."""
-        return not self._missing
+        return not self._lacking
 
     def waits_for_more(self) -> bool:
         """Whether the newest post makes no difference yet: no candidate is here, and other posts are awaited.
@@ -56,7 +58,7 @@ class Attendance:
             return False
         if context.mempool.changes >= self._quiet_below or self._longest in context.mempool.posts(context.phase):
             self.look()
-            if not self._missing or context.clock.quorum_ms != quorum_ms:
+            if not self._lacking or context.clock.quorum_ms != quorum_ms:
                 return False
         return self._quiet_until_ms is None or context.now.ms < self._quiet_until_ms
 
@@ -72,7 +74,7 @@ class Attendance:
 
     def finish(self) -> None:
         """No phase is open any more."""
-        self._missing = set()
+        self._expected, self._lacking = frozenset(), 0
 
     def opens_in_ms(self) -> int:
         """Milliseconds until the open phase takes posts; 0 once it does."""
@@ -84,7 +86,7 @@ class Attendance:
         context = self._context
         if opens_in_ms := self.opens_in_ms():
             return context.now.ms + opens_in_ms
-        if not self._missing or context.clock.quorum_ms is None or is_patience_over(context):
+        if not self._lacking or context.clock.quorum_ms is None or is_patience_over(context):
             return None
         return patience_ends_ms(context)
 
@@ -96,14 +98,13 @@ class Attendance:
         posts = context.mempool.posts(context.phase)
         added = len(posts) - self._seen_posts
         if self._seen_changes >= 0 and changes - self._seen_changes == added:  # all changes are new posts
-            if added == 1:
-                self._missing.discard(next(reversed(posts)))
-            else:
-                self._missing.difference_update(islice(reversed(posts), added))
+            came = islice(reversed(posts), added)
         else:
-            self._missing = set(expected_contributors(head)) - posts.keys()
+            self._expected = expected_contributors(head)
+            came, self._lacking = islice(posts, None), len(self._expected)
+        self._lacking -= sum(map(self._expected.__contains__, came))
         self._seen_changes, self._seen_posts = changes, len(posts)
-        lacking = len(self._missing)
+        lacking = self._lacking
         if context.clock.quorum_ms is None:
             if self._required[0] is not head:
                 self._required = head, posts_required(context.genesis, head)
