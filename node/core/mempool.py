@@ -3,6 +3,7 @@
 Where late posts count, those that are owed to earlier rounds are held, too.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import groupby
 from operator import attrgetter
@@ -31,7 +32,8 @@ class Mempool:
         self.useless: dict[PostKey, Post] = {}
         """Posts that were refused because of their payloads, one for each member and phase: not checked again."""
         self._posts: dict[PhaseKey, dict[PublicKey, Post]] = {}
-        self._held_since_ms: dict[PhaseKey, dict[PublicKey, int]] = {}
+        self._held_since_ms: dict[PhaseKey, array[int]] = {}  # of each post of a phase, in the order of `_posts`
+        self._undemanded: dict[PhaseKey, set[PublicKey]] = {}  # senders on whose posts this peer does not insist
 
     def add(self, post: Post, now_ms: int, *, is_demanded: bool = True) -> bool:
         """Keep ``post``, unless its sender has one there already.
@@ -40,28 +42,28 @@ class Mempool:
         not insist that blocks count the post (`is_demanded=False`).
         """
         phase = post.round, post.phase
-        posts, sender = self._posts.get(phase), post.sender
-        if posts is None:
-            posts = self._posts[phase] = {}
-            self._held_since_ms[phase] = {}
+        posts, sender = self.open(phase), post.sender
         if sender in posts:
             return False
         posts[sender] = post
-        if is_demanded:
-            self._held_since_ms[phase][sender] = now_ms
+        self._held_since_ms[phase].append(now_ms)
+        if not is_demanded:
+            self._undemanded.setdefault(phase, set()).add(sender)
         self.changes += 1
         return True
 
     def open(self, phase: PhaseKey) -> dict[PublicKey, Post]:
         """Posts of a phase by sender, to be added to; :meth:`note` is to be told of those that were added."""
-        self._held_since_ms.setdefault(phase, {})
-        return self._posts.setdefault(phase, {})
+        posts = self._posts.get(phase)
+        if posts is None:
+            posts, self._held_since_ms[phase] = self._posts.setdefault(phase, {}), array("q")
+        return posts
 
-    def note(self, since: Sequence[tuple[PublicKey, int]], phase: PhaseKey) -> None:
-        """Note since when posts that were added to :meth:`open` are held, by sender. They are demanded."""
-        if since:
-            self._held_since_ms[phase].update(since)
-            self.changes += len(since)
+    def note(self, since_ms: Sequence[int], phase: PhaseKey) -> None:
+        """Note since when posts that were added to :meth:`open` are held, in the same order. They are demanded."""
+        if since_ms:
+            self._held_since_ms[phase].extend(since_ms)
+            self.changes += len(since_ms)
 
     def get(self, phase: PhaseKey, sender: PublicKey) -> Post | None:
         """The post of ``sender`` in a phase; None if it is not held."""
@@ -88,17 +90,21 @@ class Mempool:
 
     def held_before(self, phase: PhaseKey, time_ms: int) -> Set[PublicKey]:
         """Senders whose posts of a phase are demanded and have been held since before ``time_ms``."""
-        since = self._held_since_ms.get(phase, {})
-        return {sender for sender, arrived_ms in since.items() if arrived_ms < time_ms}
+        return {sender for sender, since_ms in self._since(phase) if since_ms < time_ms}
 
     def held_by(self, phase: PhaseKey, time_ms: int) -> Set[PublicKey]:
         """Senders whose posts of a phase were held at ``time_ms``; if they are not demanded, since any time."""
-        since = self._held_since_ms.get(phase, {})
-        return self.posts(phase).keys() - {sender for sender, arrived_ms in since.items() if arrived_ms > time_ms}
+        return self.posts(phase).keys() - {sender for sender, since_ms in self._since(phase) if since_ms > time_ms}
 
     def demanded(self, phase: PhaseKey) -> Set[PublicKey]:
         """Senders whose posts of a phase this peer insists on."""
-        return self._held_since_ms.get(phase, {}).keys()
+        held, undemanded = self.posts(phase).keys(), self._undemanded.get(phase)
+        return held - undemanded if undemanded else held
+
+    def _since(self, phase: PhaseKey) -> Iterator[tuple[PublicKey, int]]:
+        """Senders whose posts of a phase are demanded, and since when these are held."""
+        since, undemanded = zip(self.posts(phase), self._held_since_ms.get(phase, ()), strict=True), self._undemanded
+        return ((who, at_ms) for who, at_ms in since if who not in undemanded[phase]) if phase in undemanded else since
 
     def all(self) -> Iterator[Post]:
         """All posts that are held."""
@@ -111,12 +117,15 @@ class Mempool:
     def drop_before(self, phase: PhaseKey, is_owed: Callable[[PostKey], object] | None = None) -> None:
         """Forget the posts of phases before ``phase``, which are closed, except those that are still owed, if any."""
         for closed in [known for known in self._posts if known < phase]:
-            since_ms = self._held_since_ms.pop(closed, {})
-            posts = self._posts.pop(closed)
+            posts, since_ms = self._posts.pop(closed), self._held_since_ms.pop(closed)
+            undemanded = self._undemanded.pop(closed, set())
             kept = {sender: post for sender, post in posts.items() if is_owed(post.key)} if is_owed else {}
             if kept:
                 self._posts[closed] = kept
-                self._held_since_ms[closed] = {who: at_ms for who, at_ms in since_ms.items() if who in kept}
+                held_since = zip(posts, since_ms, strict=True)
+                self._held_since_ms[closed] = array("q", [at_ms for who, at_ms in held_since if who in kept])
+                if kept_undemanded := undemanded & kept.keys():
+                    self._undemanded[closed] = kept_undemanded
         for key in [known for known in self.useless if known[:2] < phase and not (is_owed and is_owed(known))]:
             del self.useless[key]
         self.changes += 1
@@ -125,8 +134,10 @@ class Mempool:
         """Forget a post that turned out to be useless."""
         phase = post.round, post.phase
         if self.holds(post):
-            del self._posts[phase][post.sender]
-            self._held_since_ms.get(phase, {}).pop(post.sender, None)
+            posts = self._posts[phase]
+            del self._held_since_ms[phase][[*posts].index(post.sender)]
+            del posts[post.sender]
+            self._undemanded.get(phase, set()).discard(post.sender)
             self.changes += 1
 
     def __len__(self) -> int:

@@ -89,11 +89,11 @@ class Arrival:
         now_ms: now, by the monotonic clock.
     """
 
-    __slots__ = ("content", "now_ms", "payload", "post", "since")
+    __slots__ = ("content", "now_ms", "payload", "post")
 
     def __init__(self, post: Post, payload: bytes | None, now_ms: int) -> None:
         self.post, self.payload, self.now_ms = post, payload, now_ms
-        self.since, self.content = (post.sender, now_ms), (post.payload_hash, payload or b"")
+        self.content = post.payload_hash, payload or b""
 
 
 class Lull:
@@ -125,7 +125,7 @@ class Lull:
         """Note what is left to note of the posts that were taken."""
         if not self.is_over:
             self.is_over, self.left = True, 0
-            self._context.mempool.note([arrival.since for arrival in self.taken], self.phase)
+            self._context.mempool.note([arrival.now_ms for arrival in self.taken], self.phase)
             self._context.contents.hold_all([arrival.content for arrival in self.taken])
 
 

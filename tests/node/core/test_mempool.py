@@ -67,11 +67,36 @@ def test_a_post_was_held_by_the_moment_at_which_it_came() -> None:
     assert mempool.held_by(PHASE, 5) == {other.sender, demanded.sender}
 
 
+def test_whatever_is_dropped_or_not_demanded_the_others_are_held_since_they_came() -> None:
+    mempool, posts = Mempool(), [_post(seat) for seat in range(4)]
+    first, second, third, fourth = (item.sender for item in posts)
+    mempool.add(posts[0], 1)
+    mempool.add(posts[1], 2, is_demanded=False)
+    mempool.open(PHASE).update({third: posts[2], fourth: posts[3]})
+    mempool.note([3, 4], PHASE)
+    assert mempool.demanded(PHASE) == {first, third, fourth}
+    assert mempool.held_before(PHASE, 4) == {first, third}
+    mempool.drop(posts[0])
+    mempool.drop(posts[1])
+    mempool.add(posts[1], 5)
+    assert mempool.demanded(PHASE) == {third, fourth, second}
+    assert mempool.held_before(PHASE, 5) == mempool.held_by(PHASE, 4) == {third, fourth}
+    mempool.drop(posts[3])
+    mempool.add(posts[3], 6, is_demanded=False)
+    owed = {posts[2].key, posts[3].key}
+    mempool.drop_before((2, 0), owed.__contains__)
+    assert mempool.demanded(PHASE) == mempool.held_before(PHASE, 9) == {third}
+    assert mempool.held_by(PHASE, 2) == {fourth}, "nobody insists on it, whenever it came"
+    mempool.drop_before((3, 0))
+    mempool.add(posts[3], 7)
+    assert mempool.demanded(PHASE) == {fourth}
+
+
 def test_posts_that_are_noted_afterwards_count_as_changes_and_are_demanded() -> None:
     mempool, item = Mempool(), _post(0)
     before = mempool.changes
     mempool.open(PHASE)[item.sender] = item
-    mempool.note([(item.sender, 5)], PHASE)
+    mempool.note([5], PHASE)
     assert (mempool.changes, mempool.demanded(PHASE)) == (before + 1, {item.sender})
 
 

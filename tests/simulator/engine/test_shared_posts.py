@@ -100,7 +100,7 @@ def _views(
         effects = handle(node, event, now)
         if not (isinstance(event, MessageReceived) and isinstance(event.message, PostMessage)):
             context, held = node._context, node._context.mempool
-            since = {phase: dict(times) for phase, times in held._held_since_ms.items() if times}
+            since = {phase: [*times] for phase, times in held._held_since_ms.items() if times}
             clock = context.clock.quorum_ms, context.clock.mining_ms
             found.append((context.me, now, since, [*held.payload_hashes()], clock, sorted(context.contents._held)))
         return effects
