@@ -7,8 +7,11 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping
+from itertools import chain
+from operator import eq
 from pathlib import Path
 from typing import cast
+from weakref import WeakValueDictionary
 
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.files.scratch import Scratch
@@ -31,6 +34,9 @@ class ContentPool:
         hashes_once: whether a content that a peer fetches is compared with the one in memory, in place of being hashed.
     """
 
+    stored_size_min = LARGE_SIZE
+    """See :class:`Copies`: shelves have smaller ones in memory."""
+
     def __init__(self, *, hashes_once: bool = True) -> None:
         self._hashes_once = hashes_once
         self._contents: dict[Hash, bytes] = {}  # in memory
@@ -38,6 +44,7 @@ class ContentPool:
         self._in_file: set[Hash] = set()
         self._folder: Scratch | None = None
         self._hashed: set[Hash] = set()  # those in memory whose hash was found to be right
+        self._batches = WeakValueDictionary[tuple[Hash, ...], Batch]()
         self._added = 0  # bytes since the last sweep
 
     def intern(self, content_hash: Hash, data: bytes) -> bytes:
@@ -68,6 +75,14 @@ class ContentPool:
                 return None
             self._hashed.add(content_hash)
         return data
+
+    def batch(self, contents: Mapping[Hash, bytes]) -> "Batch":
+        """Contents as one object for all storages that keep just these together."""
+        key = tuple(contents)
+        known = self._batches.get(key)
+        if known is None or not all(map(eq, known.values(), contents.values())):
+            known = self._batches[key] = Batch(contents)
+        return known
 
     def shelf(self) -> "Shelf":
         """A new shelf for the contents of one storage."""
@@ -113,16 +128,34 @@ class ContentPool:
         return Path(self._folder.name) / content_hash.hex()
 
 
+class Batch(dict[Hash, bytes]):
+    """Contents that came together, as those of a block do. It does not change."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Shelf(MutableMapping[Hash, bytes]):
-    """Contents of one storage: small ones in memory, large ones in the pool."""
+    """Contents of one storage: small ones in memory, large ones in the pool.
+
+    A block has as many contents as members post, and each member keeps them: those that came together are held as one
+    batch for all.
+    """
 
     def __init__(self, pool: ContentPool) -> None:
         self._pool = pool
-        self._small: dict[Hash, bytes] = {}
+        self._small: dict[Hash, bytes] = {}  # come before those of batches
+        self._batches: list[Batch] = []
         self._large: dict[Hash, None] = {}
 
     def __getitem__(self, content_hash: Hash) -> bytes:
-        return self._pool.read(content_hash) if content_hash in self._large else self._small[content_hash]
+        if content_hash in self._large:
+            return self._pool.read(content_hash)
+        if (data := self._small.get(content_hash)) is not None:
+            return data
+        for batch in reversed(self._batches):  # the newest are asked for most
+            if (data := batch.get(content_hash)) is not None:
+                return data
+        raise KeyError(content_hash)
 
     def __setitem__(self, content_hash: Hash, data: bytes) -> None:
         if len(data) < LARGE_SIZE:
@@ -134,11 +167,14 @@ class Shelf(MutableMapping[Hash, bytes]):
     def update(self, contents: Mapping[Hash, bytes]) -> None:  # type: ignore[override]  # of those of a dict
         """Add contents, of which a block has many."""
         if max(map(len, contents.values()), default=0) < LARGE_SIZE:
-            self._small.update(contents)
+            self._batches.append(self._pool.batch(contents))
         else:
             super().update(contents)
 
     def __delitem__(self, content_hash: Hash) -> None:
+        for batch in [batch for batch in reversed(self._batches) if content_hash in batch]:
+            self._batches.remove(batch)
+            self._small = batch | self._small
         if content_hash in self._small:
             del self._small[content_hash]
         else:
@@ -146,11 +182,12 @@ class Shelf(MutableMapping[Hash, bytes]):
             self._pool.release(content_hash)
 
     def __contains__(self, content_hash: object) -> bool:
-        return content_hash in self._small or content_hash in self._large
+        is_apart = content_hash in self._small or content_hash in self._large
+        return is_apart or any(content_hash in batch for batch in reversed(self._batches))
 
     def __iter__(self) -> Iterator[Hash]:
-        yield from self._small
+        yield from dict.fromkeys(chain(self._small, *self._batches))
         yield from self._large
 
     def __len__(self) -> int:
-        return len(self._small) + len(self._large)
+        return sum(1 for _ in self)

@@ -42,6 +42,10 @@ Intern = Callable[[Hash, bytes], bytes]
 class Copies(Protocol):
     """The contents that the nodes of a process hold, as one object each."""
 
+    @property
+    def stored_size_min(self) -> int:
+        """Size in bytes from which a content that is in a store need not be in memory: smaller ones always are."""
+
     def intern(self, content_hash: Hash, data: bytes) -> bytes:
         """The copy of ``data`` to hold."""
 
@@ -51,6 +55,9 @@ class Copies(Protocol):
 
 class _OwnCopies:
     """Those of a node alone in its process."""
+
+    stored_size_min = 0
+    """See :class:`Copies`."""
 
     def intern(self, _: Hash, data: bytes) -> bytes:
         """See :class:`Copies`: it is held as it came."""
@@ -95,7 +102,7 @@ class ContentCache:
         self._payload_size_max = genesis.payload_size_max
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
         self._unchecked: dict[Hash, bytes] = {}  # contents that have come, but may be for their reader alone
-        self._recent_size_max = recent_size_max
+        self._recent_size_max, self._recent_size_min = recent_size_max, copies.stored_size_min
         phases = (1 + POST_ROUNDS_AHEAD + genesis.late_rounds) * max(len(genesis.setup), len(genesis.phases))
         posts_max = len(genesis_state(genesis).roster) * phases  # most posts whose payloads may be missing
         size_max = max(genesis.knowledge_size_max, PART_SIZE_MAX)
@@ -318,24 +325,25 @@ class ContentCache:
         self.downloads.keep_only(awaited | fetched)
         self._as_content = {item for item in self._as_content & (awaited | self.wanted()) if item in self.downloads}
         self._ahead &= self._as_content
-        if sum(map(len, self._held.values())) <= self._recent_size_max:  # as a rule there is room for all
-            for item in (self._held.keys() - needed).difference(recent):
-                del self._held[item]
-        else:
-            self._held = self._fitting(needed, recent)
+        self._held = self._fitting(needed, recent)
         self._unchecked = {item: data for item, data in self._unchecked.items() if item in needed}
         self._askers = {item: askers for item, askers in self._askers.items() if self._is_coming(item)}
 
     def _fitting(self, needed: set[Hash], recent: Iterable[Hash]) -> dict[Hash, bytes]:
-        """Held contents that are needed, and recent ones as long as there is room."""
-        kept = {item: data for item, data in self._held.items() if item in needed}
-        room = self._recent_size_max
-        for item in recent:
-            if item in kept or (data := self._held.get(item)) is None:
-                continue
-            size = len(data) if type(data) is bytes or path_of(data) is None else 0
-            if size <= room:
+        """Held contents that are needed, and recent ones as long as there is room, if the store may not have them."""
+        kept, spare = dict[Hash, bytes](), dict[Hash, bytes]()
+        for item, data in self._held.items():
+            if item in needed:
                 kept[item] = data
+            elif len(data) >= self._recent_size_min:
+                spare[item] = data
+        room = self._recent_size_max
+        for item in recent if spare else ():
+            if (held := spare.get(item)) is None:
+                continue
+            size = len(held) if type(held) is bytes or path_of(held) is None else 0
+            if size <= room:
+                kept[item] = held
                 room -= size
         return kept
 

@@ -1,5 +1,7 @@
 """Sweeping: memory and store let go of contents that no open phase, candidate or recent block refers to."""
 
+from itertools import chain
+
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.contents.bulk import BulkParts
@@ -31,7 +33,7 @@ class Sweeping:
     def on_head(self) -> None:
         """The head moved: let go of what only older blocks need."""
         context, height, fetched = self._context, self._context.head.height, self.wanted()
-        recent = [*contents_in_order(context.ledger.window()), context.ledger.base_knowledge()]
+        recent = chain(contents_in_order(context.ledger.window()), [context.ledger.base_knowledge()])
         posts = {*context.mempool.payload_hashes()}
         context.contents.forget(posts | fetched, recent, fetched | self._bulk.wanted(), context.is_pending)
         window = context.head.rules.retention_blocks

@@ -91,6 +91,36 @@ def test_what_only_storages_keep_waits_in_a_file_until_the_last_of_them_drops_it
     assert not folder.exists()
 
 
+def test_what_many_storages_keep_together_is_one_batch_until_one_of_them_drops_a_part_of_it(pool: ContentPool) -> None:
+    of_block = {b"one": b"1", b"two": b"2"}
+    shelves = [pool.shelf() for _ in range(3)]
+    for shelf in shelves:
+        shelf.update({key: bytes(bytearray(data)) for key, data in of_block.items()})
+        shelf.update({b"three": b"3", b"two": b"2"})
+    first, second, third = shelves
+    assert len({id(batch) for shelf in shelves for batch in shelf._batches}) == 2
+    assert dict(first) == of_block | {b"three": b"3"}
+    assert len(first) == 3
+    del second[b"two"]
+    assert dict(second) == {b"one": b"1", b"three": b"3"}
+    with pytest.raises(KeyError):
+        second[b"two"]
+    assert b"two" not in second
+    assert dict(first) == dict(third) == of_block | {b"three": b"3"}
+    first[b"one"] = b"changed"
+    assert (first[b"one"], third[b"one"]) == (b"changed", b"1"), "a storage may be damaged alone"
+    shelves.clear()
+    del first, second, third, shelf
+    assert not pool._batches, "what no storage keeps is gone"
+
+
+def test_contents_that_differ_are_never_one_batch(pool: ContentPool) -> None:
+    right, wrong = pool.shelf(), pool.shelf()
+    wrong.update({b"one": b"damaged"})
+    right.update({b"one": b"1"})
+    assert (right[b"one"], wrong[b"one"]) == (b"1", b"damaged")
+
+
 def test_a_part_is_a_view_of_the_one_copy_where_it_says_the_same(pool: ContentPool) -> None:
     whole = _large(1) + b"end"
     pool.intern(b"\x01", whole)

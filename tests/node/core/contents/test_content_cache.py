@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +34,16 @@ def test_what_is_held_is_read_from_the_store_once() -> None:
     assert cache.hold(sha256(CONTENT)) == CONTENT
     assert len(asked) == 2, "what is no longer needed is read again"
     assert cache.hold(sha256(b"unknown")) is None
+
+
+def test_small_contents_of_the_last_blocks_are_left_to_a_store_that_has_them_in_memory() -> None:
+    copies = Mock(stored_size_min=3, intern=OWN_COPIES.intern)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, copies)
+    contents = {bytes([size]): bytes(size) for size in range(1, 5)}
+    for content_hash, data in contents.items():
+        cache.put(content_hash, data)
+    cache.forget(needed={b"\x01"}, recent=contents, fetched=set(), is_pending=lambda post: post[:2] >= (1, 0))
+    assert [len(data) for data in map(cache.get, contents) if data is not None] == [1, 3, 4]
 
 
 @pytest.mark.parametrize("offset", [2**62, 2**63, 2**64 - 1])
@@ -266,6 +277,8 @@ def test_there_is_room_for_the_payloads_of_all_posts_that_may_count(monkeypatch:
 
 def test_what_the_process_has_hashed_is_what_is_held() -> None:
     class Pool:
+        stored_size_min = 0
+
         def intern(self, content_hash: Hash, data: bytes) -> bytes:
             return data
 
