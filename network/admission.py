@@ -12,7 +12,7 @@ Guests, whose keys are no members', have one budget together. A liar vouches for
 would let it keep a node from everybody else.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,9 @@ from fedchain.network.saving import Save, save_now
 
 GUESTS: PublicKey = b"guests"
 """Stands for all guests, where a payer is named."""
+
+SETTLED_MIN = 64
+"""Number of accounts of messages from which those that are even are looked for and dropped."""
 
 CALM = 0.5
 """Part of its budget of messages that a member has to have left for its next one to be paid without looking."""
@@ -96,6 +99,7 @@ class Gate:
         self._owed_max_s = (limits.messages_burst - 0.5) * self._message_s
         self._calm_s = (limits.messages_burst - max(CALM * limits.messages_burst, 2.0)) * self._message_s
         self._even_s = {GUESTS: now_s}  # when the budget of messages is full again, of each that has used it
+        self._settle_at = SETTLED_MIN  # number of these at which it is worth while to look which are full
         self.is_calm = True
         """Whether every member has always had so much left of its budget that its next message is surely paid."""
         self._conduct: dict[PublicKey, _Conduct] = {}
@@ -161,16 +165,27 @@ class Gate:
         self._even_s[payer] = even_s + self._message_s
         return True
 
-    def pay(self, messages: Iterable[tuple[PublicKey, float]]) -> None:
+    def pay(self, messages: Sequence[tuple[PublicKey, float]]) -> None:
         """Take messages from their members' budgets that are surely paid (:attr:`is_calm`), one of each at most.
 
         Args:
-            messages: each message's member, and the time at which it came.
+            messages: each message's member, and the time at which it came; in that order.
         """
         even_s, message_s = self._even_s, self._message_s
         for peer, now_s in messages:
             since_s = even_s.get(peer, now_s)
             even_s[peer] = (since_s if since_s > now_s else now_s) + message_s
+        if len(even_s) > self._settle_at:
+            self._settle(messages[-1][1])
+
+    def _settle(self, now_s: float) -> None:
+        """Drop members whose budget of messages is full: all of it is left to those of whom nothing is known.
+
+        A budget is full again within milliseconds, and thousands of gates with thousands of members are of one process.
+        """
+        known, guests_s = self._even_s.items(), self._even_s[GUESTS]
+        self._even_s = {GUESTS: guests_s} | {peer: even_s for peer, even_s in known if even_s > now_s}
+        self._settle_at = max(SETTLED_MIN, 2 * len(self._even_s))
 
     def _payer(self, peer: PublicKey) -> PublicKey:
         """The one whose budget of messages a peer's are taken from."""

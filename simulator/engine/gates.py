@@ -4,7 +4,7 @@ A neighbour pays for each message, and is blamed for messages that it should hav
 for bad messages that they signed. A peer that was blamed too much is cut off for the length of a ban.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from fedchain.chain.exceptions import Refused
 from fedchain.crypto.keys import PublicKey
@@ -59,8 +59,8 @@ class Gates:
         gate = self._gates[number] or self._open(number)
         return gate.is_calm
 
-    def pay(self, number: int, messages: Iterable[tuple[PublicKey, float]]) -> None:
-        """Charge messages to a peer's neighbours that surely pay for them."""
+    def pay(self, number: int, messages: Sequence[tuple[PublicKey, float]]) -> None:
+        """Charge messages to a peer's neighbours that surely pay for them, in the order in which they came."""
         gate = self._gates[number] or self._open(number)
         gate.pay(messages)
 

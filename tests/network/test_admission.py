@@ -1,12 +1,14 @@
 """Members, budgets, blame and bans."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedchain.network.admission import EXCESS, Gate
+from fedchain.network import admission
+from fedchain.network.admission import EXCESS, GUESTS, SETTLED_MIN, Gate
 from fedchain.network.bans import Ban
 from fedchain.network.limits import Limits, TokenBucket
 from fedchain.network.membership import Membership
@@ -183,18 +185,30 @@ def test_a_whole_burst_may_come_at_once() -> None:
     assert [door.pays(ONE, NOON_S) for _ in range(4_001)] == [True] * 4_000 + [False]
 
 
-@given(pauses=st.lists(st.floats(0.0, 1.0), max_size=8))
-def test_messages_that_are_surely_paid_are_charged_like_others(pauses: list[float]) -> None:
+@pytest.mark.parametrize("settled_min", [0, 64])
+@given(pauses=st.lists(st.floats(0.25, 1.25), max_size=8))
+def test_messages_that_are_surely_paid_are_charged_like_others(settled_min: int, pauses: list[float]) -> None:
     one, other, now_s = gate(), gate(), 0.0
-    for pause_s in pauses:
-        now_s += pause_s
-        if one.is_calm:
-            one.pay([(ONE, now_s), (TWO, now_s + 0.25)])
-            assert other.pays(ONE, now_s)
-            assert other.pays(TWO, now_s + 0.25)
-            assert one.pays(THREE, now_s) == other.pays(THREE, now_s)
-    for member in MEMBERS:
-        assert [one.pays(member, now_s + 1.0) for _ in range(6)] == [other.pays(member, now_s + 1.0) for _ in range(6)]
+    with patch.object(admission, "SETTLED_MIN", settled_min):
+        for pause_s in pauses:
+            now_s += pause_s
+            if one.is_calm:
+                one.pay([(ONE, now_s), (TWO, now_s + 0.25)])
+                assert other.pays(ONE, now_s)
+                assert other.pays(TWO, now_s + 0.25)
+                assert one.pays(THREE, now_s + 0.25) == other.pays(THREE, now_s + 0.25)
+        for member in MEMBERS:
+            later_s = [now_s + 1.0] * 6
+            assert [one.pays(member, at_s) for at_s in later_s] == [other.pays(member, at_s) for at_s in later_s]
+
+
+def test_of_members_whose_budgets_are_full_again_nothing_is_kept() -> None:
+    members = [number.to_bytes(32) for number in range(1, SETTLED_MIN + 1)]
+    door = Gate(Membership(members), Limits(messages_per_s=2.0), wall=Calendar(), now_s=0.0)
+    door.pay([(member, 0.0) for member in members[:-1]])
+    assert door._even_s.keys() == {GUESTS, *members[:-1]}
+    door.pay([(members[-1], 0.5)])
+    assert door._even_s.keys() == {GUESTS, members[-1]}
 
 
 def test_all_is_calm_until_a_member_has_used_half_of_its_budget() -> None:
