@@ -49,7 +49,7 @@ class Sessions:
 
     def __init__(self, context: Context, number: bytes, *, has_listened: bool = False) -> None:
         self._context, self._number, self._has_listened = context, number, has_listened
-        self._kept: dict[PublicKey, list[Session]] = {}
+        self._kept: dict[PublicKey, tuple[Session, ...]] = {}
         self._kept_at = Counter[int]()  # their number by height
         self._gone: set[PublicKey] = set()  # peers that were disconnected: they may be connected to our twin meanwhile
         self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have signed
@@ -73,14 +73,14 @@ class Sessions:
             raise OutOfWindow("session's member", f"{member.hex()[:16]}… does not count now")
         if abs(session.height - context.head.height) > HEIGHTS_APART:
             raise OutOfWindow("session's height", f"{session.height} found, our head is {context.head.height}")
-        kept = self._kept.get(member, [])
+        kept = self._kept.get(member, ())
         if session in kept or session.number == self._number:
             raise AlreadyKnown("session", f"{session.number.hex()} said so")
         if sum(known.height == session.height for known in kept) >= KEPT_MAX:
             raise LimitReached("sessions", f"{KEPT_MAX} of {member.hex()[:16]}… at height {session.height} are kept")
         if not context.is_signed(member, session):
             raise InvalidSignature("signature", f"{session.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
-        self._kept[member] = [*kept, session]
+        self._kept[member] = *kept, session
         self._kept_at[session.height] += 1
         if member == context.me:
             self._meet(session)
@@ -124,8 +124,8 @@ class Sessions:
             return
         for height in passed:
             del self._kept_at[height]
-        near = ((member, [known for known in kept if known.height >= low]) for member, kept in self._kept.items())
-        self._kept = {member: kept for member, kept in near if kept}
+        near = {member: tuple([item for item in kept if item.height >= low]) for member, kept in self._kept.items()}
+        self._kept = {member: kept for member, kept in near.items() if kept}
 
     def kept(self) -> int:
         """Number of statements that are kept."""
