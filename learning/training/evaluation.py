@@ -1,6 +1,6 @@
 """How good a model is: accuracy (a fraction in [0, 1]) and mean cross-entropy. D embedding, N examples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -49,13 +49,3 @@ def evaluate_local(
 def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
     """Return the fraction of equal labels."""
     return int((predicted == labels).sum()) / len(labels)
-
-
-def calculate_taa(evaluations: Sequence[Evaluation]) -> float:
-    """TAA: the plain mean over clients of the accuracy on their own test sets (DFPL, section V)."""
-    return sum(evaluation.local_accuracy for evaluation in evaluations) / len(evaluations)
-
-
-def calculate_tal(evaluations: Sequence[Evaluation]) -> float:
-    """TAL: the plain mean over clients of the loss on their own test sets (DFPL, section V)."""
-    return sum(evaluation.local_loss for evaluation in evaluations) / len(evaluations)

@@ -1,5 +1,6 @@
 """How good a model was found to be, and when that is looked at: plain values for processes that hold no model, too."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -52,3 +53,13 @@ class Measurements:
 
 IN_EVERY_ROUND = Measurements()
 """All models are measured in every round, and on the whole test set as well where that is asked for."""
+
+
+def calculate_taa(evaluations: Sequence[Evaluation]) -> float:
+    """TAA: the plain mean over clients of the accuracy on their own test sets (DFPL, section V)."""
+    return sum(evaluation.local_accuracy for evaluation in evaluations) / len(evaluations)
+
+
+def calculate_tal(evaluations: Sequence[Evaluation]) -> float:
+    """TAL: the plain mean over clients of the loss on their own test sets (DFPL, section V)."""
+    return sum(evaluation.local_loss for evaluation in evaluations) / len(evaluations)

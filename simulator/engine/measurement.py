@@ -5,8 +5,7 @@ from typing import Any
 
 from fedchain.files.members import MemberAccuracy
 from fedchain.learning.bulk import AddressedBytes
-from fedchain.learning.training.evaluation import calculate_taa, calculate_tal
-from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.training.measured import Evaluation, calculate_taa, calculate_tal
 from fedchain.learning.worker.contribution import Contribution
 
 NEW_ROUNDS = 3

@@ -37,6 +37,17 @@ def test_the_explorer_imports_the_chain_and_nothing_else(tmp_path: Path) -> None
     assert sorted(name for name in modules if name.startswith(strangers)) == []
 
 
+def test_a_folder_that_exists_is_refused_before_anything_that_trains_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from fedchain.cli.main import app\n"
+        f"try: app(['simulate', '--out', {str(tmp_path)!r}])\n"
+        "finally: print('imported', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "exists already" in done.stderr
+    assert not {"torch", "matplotlib", "rich.console"} & {*done.stdout.split()}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_lists_every_command_and_each_has_help(name: str) -> None:
     listed = CliRunner().invoke(app, ["--help"]).stdout

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedchain.learning.models.base import Model
-from fedchain.learning.training.evaluation import calculate_taa, calculate_tal, evaluate, evaluate_local
-from fedchain.learning.training.measured import Evaluation
+from fedchain.learning.training.evaluation import evaluate, evaluate_local
+from fedchain.learning.training.measured import Evaluation, calculate_taa, calculate_tal
 
 
 class Parrot(Model):

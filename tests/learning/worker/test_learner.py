@@ -21,8 +21,7 @@ from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue, name_method
 from fedchain.learning.round import OffChain, Round, Tensors
-from fedchain.learning.training.evaluation import calculate_taa
-from fedchain.learning.training.measured import Measurements
+from fedchain.learning.training.measured import Measurements, calculate_taa
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 from fedchain.testing.federation import small_config
