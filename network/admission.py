@@ -169,7 +169,7 @@ class Gate:
         """Take messages from their members' budgets that are surely paid (:attr:`is_calm`), one of each at most.
 
         Args:
-            messages: each message's member, and the time at which it came; in that order.
+            messages: each message's member, and the time at which it came; the earliest comes first.
         """
         even_s, message_s = self._even_s, self._message_s
         for peer, now_s in messages:
@@ -181,7 +181,7 @@ class Gate:
     def _settle(self, now_s: float) -> None:
         """Drop members whose budget of messages is full: all of it is left to those of whom nothing is known.
 
-        A budget is full again within milliseconds, and thousands of gates with thousands of members are of one process.
+        A budget is full again within milliseconds, and a simulation has thousands of gates for thousands of members.
         """
         known, guests_s = self._even_s.items(), self._even_s[GUESTS]
         self._even_s = {GUESTS: guests_s} | {peer: even_s for peer, even_s in known if even_s > now_s}

@@ -103,8 +103,9 @@ class Mempool:
 
     def _since(self, phase: PhaseKey) -> Iterator[tuple[PublicKey, int]]:
         """Senders whose posts of a phase are demanded, and since when these are held."""
-        since, undemanded = zip(self.posts(phase), self._held_since_ms.get(phase, ()), strict=True), self._undemanded
-        return ((who, at_ms) for who, at_ms in since if who not in undemanded[phase]) if phase in undemanded else since
+        held_since = zip(self.posts(phase), self._held_since_ms.get(phase, ()), strict=True)
+        undemanded = self._undemanded.get(phase)
+        return ((who, at_ms) for who, at_ms in held_since if who not in undemanded) if undemanded else held_since
 
     def all(self) -> Iterator[Post]:
         """All posts that are held."""
