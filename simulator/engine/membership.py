@@ -65,16 +65,17 @@ class MembershipChanges:
         self._batch: list[int] = []  # peers whose joins are proposed together
         self._early: list[tuple[SimulatedPeer, int, ChangeSubmitted]] = []  # submitted too early, with the heights
 
-    def on_head(self, peer: SimulatedPeer, head: State) -> None:
-        """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed.
-
-        Peers whose keys were replaced go on with the new ones.
-        """
+    def take_keys(self, head: State) -> None:
+        """Peers whose keys are replaced at a head go on with the new ones."""
         for number, key in [*self._following.items()]:
             if key.public_key in head.roster.seats:
                 del self._following[number]
                 self._on_key(number, key.public_key)
                 self._peers[number].take_key(key)
+
+    def on_head(self, peer: SimulatedPeer, head: State) -> None:
+        """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed."""
+        self.take_keys(head)
         seat = head.roster.seats.get(peer.public_key)
         if self._deals_by_place and seat is not None and seat != peer.number:
             raise ScenarioError(

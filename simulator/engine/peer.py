@@ -51,7 +51,6 @@ from fedchain.node.core.posts import Arrival, GoodPosts, taken_in_lulls
 from fedchain.node.core.reception import TICK_MS
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.twins import KeyGuard
-from fedchain.node.shell.guests import next_keys
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.verbs import Verbs
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
@@ -73,6 +72,9 @@ class Observer(Protocol):
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
+
+    def on_stop(self, peer: "SimulatedPeer", head: State) -> None:
+        """A node has ended itself at this head."""
 
     def on_expected(self, peer: "SimulatedPeer", state: State) -> None:
         """A node expects the vote to lead to another state than before."""
@@ -364,6 +366,8 @@ class SimulatedPeer:
             for meant in (effect,) if self.behaviour is None else self.behaviour.say(effect):
                 self.carry_out(meant)
             if self.node is None:
+                if self.stopped:
+                    self._around.observer.on_stop(self, node.head)
                 return None
         if is_killed:
             self.crash()
@@ -376,7 +380,7 @@ class SimulatedPeer:
 
     def _track(self, node: Node) -> None:
         """Tell the network the members at the head, and the keys that some of them are going to take."""
-        self._next_keys = next_keys(node.open_changes())
+        self._next_keys = _next_keys(node)
         reachable = node.head.roster.reachable
         self._endpoint.track(node.head.height, (*reachable, *self._next_keys) if self._next_keys else reachable)
 
@@ -430,7 +434,7 @@ class SimulatedPeer:
 
     def _tick(self, life: int) -> None:
         if life == self._life:
-            if self.node is not None and next_keys(self.node.open_changes()) != self._next_keys:
+            if self.node is not None and _next_keys(self.node) != self._next_keys:
                 self._track(self.node)
             self.handle(Tick())
             if self.behaviour is not None and life == self._life:
@@ -535,6 +539,11 @@ class SimulatedPeer:
     def search(self, header: Header) -> Header:
         """Seal a header at once, in no virtual time."""
         return self._around.seal(header, self._draw.randrange(NONCE_MAX))
+
+
+def _next_keys(node: Node) -> tuple[PublicKey, ...]:
+    """Keys that members are going to take, or to get: their nodes are let in, as a real node lets them in."""
+    return tuple(change.key for change in node.open_changes() if change.kind.gives_key)
 
 
 def _task(state: State) -> tuple[int, int, Hash]:

@@ -264,6 +264,11 @@ class Simulation:
         if peer.is_honest and isinstance(made, Contribution):
             self.recorder.evaluations.note_model(peer.number, round_number, made)
 
+    def on_stop(self, peer: SimulatedPeer, head: State) -> None:
+        """A peer's node has ended itself: a member whose key was replaced goes on with its next one."""
+        if peer.is_honest and head.records:
+            self.loop.call_later(0.0, self._membership.take_keys, head)
+
     def on_expected(self, peer: SimulatedPeer, state: State) -> None:
         """A peer sees where the vote will lead: those that will be drawn there may train meanwhile."""
         if self._shifts is not None:

@@ -1,8 +1,13 @@
 """Random lives of small federations with every behaviour; ``make soak ARGS='consensus'`` has more."""
 
+from dataclasses import replace
+from typing import Literal
+
 import pytest
 
-from tests.support.simulator.schedules import NOBODY, Schedule, behaviours, play
+from fedchain.simulator.disturbances import MemberChange, Traitors
+from tests.support.simulator import schedules
+from tests.support.simulator.schedules import NOBODY, Schedule, behaviours, draw_scenario, play
 
 SIZES = (4, 7, 10, 5, 13)
 PLAYED, QUICK, LONG = 100, 20, 40
@@ -52,6 +57,21 @@ def test_a_member_that_took_another_key_can_give_its_block_to_those_that_lack_it
     """A traitor hides the block, and a member lost it with its store: one that they do not know by its key has it."""
     played = play(Schedule(881000, 4, "backfill-spoiler", changes=True, losses=True))
     assert played.violations == [], played.schedule.command
+
+
+@pytest.mark.parametrize("kind", ["rekey", "recover"])
+def test_a_node_that_ends_with_its_key_goes_on_with_the_next_where_it_alone_has_the_block(
+    kind: Literal["rekey", "recover"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = Schedule(115, 4, "backfill-spoiler", changes=True, losses=True)
+    scenario = replace(
+        draw_scenario(drawn),
+        loss=0.2,
+        changes=tuple(MemberChange(round=4, kind=kind, peers=(number,)) for number in (0, 2)),
+        adversaries=(Traitors(behaviour=drawn.behaviour, peers=(1,)),),
+    )
+    monkeypatch.setattr(schedules, "draw_scenario", lambda _: scenario)
+    assert play(drawn).violations == []
 
 
 @pytest.mark.parametrize(
