@@ -10,7 +10,8 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 
 from fedchain.crypto.hashing import sha256
-from fedchain.learning.registry import is_file_path, load_method
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.registry import is_file_path, load_method, running_script
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.scenario import Scenario
 
@@ -40,6 +41,19 @@ def hashes_of_typed(scenario: Scenario, task: TaskFunction | None) -> dict[str, 
         "method": _source(scenario.method) if scenario.method.startswith("__main__:") else b"",
     }
     return {kind: sha256(code).hex() for kind, code in codes.items() if code}
+
+
+def hashes_of_result(scenario: Scenario, task: TaskFunction | None) -> dict[str, str]:
+    """The SHA-256 of own code and files whose change makes a result that of something else, in hexadecimal, by name.
+
+    The script that runs is none of them: it is edited for the sake of what it does with results.
+    """
+    found: dict[str, str] = {}
+    with suppress(OSError, ConfigurationError):  # a file that is gone is no other one
+        found = hashes_of_own(scenario)
+    files = {name: Path(name.rpartition(":")[0]).resolve() for name in found}
+    own = {name: value for name, value in found.items() if files[name] != running_script()}
+    return own | hashes_of_typed(scenario, task)
 
 
 def _source(name: str) -> bytes | None:

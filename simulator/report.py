@@ -52,7 +52,7 @@ class RunFolder:
         path: the folder, which must not exist yet.
         scenario: the scenario of the run.
         is_resumed: whether it is the folder of an interrupted run that goes on.
-        own_code: hashes of code that is in no file, which the result keeps.
+        own_code: hashes of the user's own code, which the result keeps.
     """
 
     def __init__(

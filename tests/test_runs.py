@@ -258,6 +258,42 @@ def test_a_finished_run_of_a_function_is_not_taken_for_that_of_another_one(tmp_p
     assert fedchain.open_run(tmp_path / "run", task=partial(scaled, scale=2)).rounds == run.rounds
 
 
+def test_a_finished_run_of_a_file_is_not_taken_for_that_of_the_edited_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "edited.py").write_text("from tests.python.tasks import load\n")
+    given: dict[str, Any] = {"task": "edited.py:load", "rounds": 1, "out": tmp_path / "run", "resume": True, **QUICK}
+    run = fedchain.simulate(**given)
+    assert fedchain.simulate(**given).rounds == run.rounds
+    (tmp_path / "edited.py").write_text("from tests.python.tasks import load as other\nload = lambda: other(1)\n")
+    with pytest.raises(ScenarioError, match=r"holds a finished run of another edited.py:load, which has changed"):
+        fedchain.simulate(**given)
+    (tmp_path / "edited.py").unlink()
+    assert fedchain.simulate(**given).rounds == run.rounds, "its results are all that is left"
+
+
+EDITED_SCRIPT = """
+import fedchain, torch
+
+def load(member):
+    examples = torch.rand(20, 4), torch.arange(20) % 2
+    return torch.nn.Linear(4, 2), examples, examples
+
+if __name__ == "__main__":
+    run = fedchain.simulate("fedavg", load, peers=3, rounds=1, mining_attempts=8, out="run", resume=True)
+    print(run.trace_hash)
+"""
+
+
+def test_a_script_opens_its_finished_run_after_it_was_edited(tmp_path: Path) -> None:
+    """A script changes more often in what it does with results than in what makes them."""
+    (tmp_path / "script.py").write_text(EDITED_SCRIPT)
+    first = _printed(tmp_path, "script.py")
+    (tmp_path / "script.py").write_text(EDITED_SCRIPT + "    print(run.rounds[-1].round)\n")
+    assert _printed(tmp_path, "script.py") == first + "1\n"
+
+
 OWN_METHOD = """
 import sys
 from dataclasses import dataclass

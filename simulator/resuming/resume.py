@@ -15,7 +15,7 @@ from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS
 from fedchain.files.tables import read_toml
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.own_code import hashes_of_own, hashes_of_typed
+from fedchain.simulator.own_code import hashes_of_own, hashes_of_result, hashes_of_typed
 from fedchain.simulator.report import RunFolder, holds_finished, require_unfinished
 from fedchain.simulator.resuming.record import Record
 from fedchain.simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_from_dict
@@ -116,13 +116,13 @@ def require_same(folder: Path, asked: Scenario) -> None:
 
 
 def require_same_code(folder: Path, asked: Scenario, task: TaskFunction | None) -> None:
-    """Raise ScenarioError if a folder's finished run is one of other code that no file is named for."""
+    """Raise ScenarioError if a folder's finished run is one of other code or files of the user's own."""
     before = _read_result(folder).get("own_code", {})
-    for kind, found in hashes_of_typed(asked, task).items():
-        if before.get(kind, found) != found:
+    for name, found in hashes_of_result(asked, task).items():
+        if before.get(name, found) != found:
             raise ScenarioError(
-                f"{folder} holds a finished run of another {kind}, whose code or values were others; name another "
-                "folder with out, or read it with open_run"
+                f"{folder} holds a finished run of another {name}, which has changed since; name another folder with "
+                "out, or read it with open_run"
             )
 
 

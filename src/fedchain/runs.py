@@ -49,7 +49,7 @@ from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis, require_weights
 from fedchain.simulator.choices import PROCESSES, RunOptions, Training, installed, validated
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.own_code import hashes_of_typed
+from fedchain.simulator.own_code import hashes_of_result
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
 from fedchain.simulator.resuming.resume import (
     identity,
@@ -426,8 +426,8 @@ class _Order:
         scenario, function, training = self.scenario, self.function, Training(self.executor, stop)
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
-            typed = hashes_of_typed(scenario, function)
-            folder = RunFolder(self.out, scenario, is_resumed=goes_on, own_code=typed)
+            own_code = hashes_of_result(scenario, function)
+            folder = RunFolder(self.out, scenario, is_resumed=goes_on, own_code=own_code)
             record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()
