@@ -63,6 +63,7 @@ class MembershipChanges:
         self._left = sorted(changes, key=lambda change: change.round)  # joins stay in it
         self._joining = {number: row.round for row in self._left if row.kind == "join" for number in row.peers}
         self._batch: list[int] = []  # peers whose joins are proposed together
+        self._going: dict[int, int] = {}  # peers that are gone for good, and the heights at which they found out
         self._early: list[tuple[SimulatedPeer, int, ChangeSubmitted]] = []  # submitted too early, with the heights
 
     def take_keys(self, head: State) -> None:
@@ -74,7 +75,7 @@ class MembershipChanges:
                 self._peers[number].take_key(key)
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
-        """A peer's head moved: who is gone for good stops, and what is due in the open round is proposed."""
+        """A peer's head moved: who is gone for good may stop, and what is due in the open round is proposed."""
         self.take_keys(head)
         seat = head.roster.seats.get(peer.public_key)
         if self._deals_by_place and seat is not None and seat != peer.number:
@@ -82,7 +83,9 @@ class MembershipChanges:
                 f"peer {peer.number} got place {seat}: some join of this or the last round came too late"
             )
         if seat is not None and head.records[seat].standing.is_for_good:
-            peer.crash()
+            self._going.setdefault(peer.number, head.height)
+        if self._going:
+            self._let_go()
         if head.finished:
             return
         self._submit_again(peer, head)
@@ -97,6 +100,15 @@ class MembershipChanges:
                 self._left.remove(row)
         for number in self._batch:
             del self._joining[number]
+
+    def _let_go(self) -> None:
+        """Stop who is gone for good once the others have the block that says so: its vote may have been needed for it,
+        and lost on the way."""
+        nodes = [(peer.number, peer.node) for peer in self._peers if peer.is_honest and peer.node is not None]
+        for number, height in [*self._going.items()]:
+            if all(node.head.height >= height for other, node in nodes if other != number):
+                del self._going[number]
+                self._peers[number].crash()
 
     def _next_batch(self, head: State) -> list[int]:
         """The newcomers to propose now, in order: of those of one round as many as the open round has room for.

@@ -11,14 +11,15 @@ from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import Change, ChangeKind, propose_amendment, sign_change
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.storage.store import MemoryStore
+from fedchain.chain.vote import VoteKind
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
-from fedchain.network.messages import FinalMessage
-from fedchain.node.core.effects import Stop
+from fedchain.network.messages import FinalMessage, VoteMessage
+from fedchain.node.core.effects import Effect, Publish, Stop
 from fedchain.node.core.events import Tick
 from fedchain.node.core.parts import Conduct
 from fedchain.node.founding.task import learning_from_genesis
-from fedchain.simulator.disturbances import Fault, MemberChange
+from fedchain.simulator.disturbances import Fault, MemberChange, Traitors
 from fedchain.simulator.engine.membership import MembershipChanges
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.simulation import Simulation
@@ -61,6 +62,22 @@ def test_a_federation_lives(seed: int) -> None:
     running = [peer.node for peer in simulation.peers if peer.node is not None]
     assert len(running) == 4
     assert len({node.head.block_hash for node in running}) == 1
+
+
+def test_who_left_serves_the_last_block_that_needed_its_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its vote was lost on its way to the others, and a traitor is silent: nobody else can decide that height."""
+    carry_out = SimulatedPeer.carry_out
+
+    def lose(peer: SimulatedPeer, effect: Effect) -> None:
+        vote = effect.message.vote if isinstance(effect, Publish) and isinstance(effect.message, VoteMessage) else None
+        is_lost = vote is not None and (vote.kind, vote.height) == (VoteKind.PRECOMMIT, LEAVE.round + 1)
+        if not (is_lost and peer.number in LEAVE.peers):
+            carry_out(peer, effect)
+
+    monkeypatch.setattr(SimulatedPeer, "carry_out", lose)
+    simulation = played(living(LEAVE, adversaries=(Traitors(behaviour="silent", peers=(4,)),), max_virtual_s=900.0))
+    assert standings(simulation) == ["active", "left", "active", "active", "active"]
+    assert simulation.peers[1].node is None
 
 
 def test_lost_messages_keep_nobody_out() -> None:
