@@ -1,5 +1,7 @@
 """A node's own post for the open phase: once, and never said before it is written down."""
 
+import pytest
+
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import GetPosts, PostMessage
@@ -8,6 +10,7 @@ from fedchain.node.core.events import Contributed, NotContributed
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import UPDATE, genesis, payload
+from tests.support.chain.late import late_genesis
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import Stage, asked_to_contribute, blamed, published, sent
 
@@ -53,9 +56,9 @@ def test_only_the_first_result_counts() -> None:
     check_promises(stage.victim)
 
 
-def _without_store() -> Stage:
+def _without_store(late_rounds: int = 0) -> Stage:
     """A node that has posted payload 1, has lost its store but not its journal, and has listened since."""
-    stage = Stage(genesis(4), contributes=False)
+    stage = Stage(late_genesis(4, late_rounds) if late_rounds else genesis(4), contributes=False)
     stage.contribute(1)
     stage.victim.store = MemoryStore()
     stage.restart()
@@ -63,9 +66,10 @@ def _without_store() -> Stage:
     return stage
 
 
-def test_a_post_whose_payload_is_lost_is_made_again_and_said_again_if_it_is_the_same() -> None:
+@pytest.mark.parametrize("late_rounds", [0, 2])
+def test_a_post_whose_payload_is_lost_is_made_again_and_said_again_if_it_is_the_same(late_rounds: int) -> None:
     """Others may wait for it: without it there may be too few posts for a block."""
-    stage = _without_store()
+    stage = _without_store(late_rounds)
     said, journal = stage.victim.posts()[0], stage.victim.journal
     effects = stage.contribute(1)
     assert [(item.post, item.payload) for item in published(effects, PostMessage)] == [(said, payload(1))]
