@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -154,6 +155,7 @@ class RunWork:
 
 def _serve(pipe: Connection) -> None:
     """Carry out runs, in a process of their own. The parent handles Ctrl-C, and ends this process."""
+    sys.unraisablehook = _unless_interrupted
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -173,6 +175,12 @@ def _result(begin: Begin, pipe: Connection) -> dict[str, Any] | Exception:
         raise
     except Exception as error:
         return portable(error)
+
+
+def _unless_interrupted(lost: "sys.UnraisableHookArgs") -> None:
+    """Tell of an error in a finalizer as ever, but for an interrupt, which comes in whatever runs just then."""
+    if lost.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(lost)
 
 
 def _end_with_parent() -> None:

@@ -101,7 +101,7 @@ def test_ctrl_c_reaches_no_process_that_has_just_begun(tmp_path: Path, capfd: py
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_process_that_loses_the_interrupt_ends_all_the_same(goes_on: bool) -> None:
+def test_a_process_that_loses_the_interrupt_ends_all_the_same(goes_on: bool, capfd: pytest.CaptureFixture[str]) -> None:
     """`fedchain compare` waited for ever for one that had, after Ctrl-C or SIGTERM."""
     workers = SpawnedWorkers(1)
     with no_hang():
@@ -109,6 +109,7 @@ def test_a_process_that_loses_the_interrupt_ends_all_the_same(goes_on: bool) -> 
         assert workers.receive(60.0) == Closed(0, 1)
         workers.close()
     assert active_children() == []
+    assert capfd.readouterr().err == "", "where it was lost is of no use to anybody"
 
 
 def test_an_actor_says_what_becomes_of_its_runs(tmp_path: Path) -> None:
