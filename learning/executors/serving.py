@@ -27,7 +27,7 @@ from fedchain.learning.worker.client_state import restore_client
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.learning.worker.learner import Learner
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 """Signals that end a process from outside."""
 
 
@@ -55,7 +55,8 @@ def serve(learner: Learner, folder: Path, calls: int, replies: int) -> None:
         calls: descriptor of packed lists of :class:`Call`; those of one list may be computed together.
         replies: descriptor for replies as :func:`pack_reply` makes them.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGHUP):  # Ctrl-C, and a terminal that is closed, are the parent's to handle
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -18,6 +18,9 @@ from fedchain.learning.executors.workers import Gone, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.scenario import Scenario
 
+OF_TERMINALS = (signal.SIGINT, signal.SIGHUP)
+"""Signals that a terminal sends to all processes: one that is still importing would show where."""
+
 OnRound = Callable[[int], None]
 """Called with the number of each round of a run when it is closed."""
 Runner = Callable[[Scenario, OnRound], dict[str, Any]]
@@ -119,8 +122,7 @@ class SpawnedWorkers:
         here, there = context.Pipe()
         process = context.Process(target=_serve, args=(there,), name=f"run-{worker}")
         resource_tracker.ensure_running()  # to start it unblocks signals
-        # A terminal sends Ctrl-C to all processes: one that is still importing would show where.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINALS)
         try:
             process.start()
             self._processes[worker] = process, here
@@ -156,8 +158,9 @@ class RunWork:
 def _serve(pipe: Connection) -> None:
     """Carry out runs, in a process of their own. The parent handles Ctrl-C, and ends this process."""
     sys.unraisablehook = _unless_interrupted
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    for number in OF_TERMINALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_TERMINALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:

@@ -165,6 +165,23 @@ def test_a_killed_process_is_noticed(executor: ProcessExecutor) -> None:
         executor.compute(ask(1)).result()
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
+def test_what_a_terminal_sends_to_all_processes_is_the_parents_to_handle(
+    sent: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A command takes SIGHUP as Ctrl-C, and each process that it trained with printed a traceback of that."""
+    before = signal.signal(sent, signal.default_int_handler)
+    executor = ProcessExecutor(LearnerPlan(config=CONFIG), 1)
+    try:
+        os.kill(executor._processes[0].pid or 0, sent)
+        with no_hang():
+            assert isinstance(executor.compute(ask(0)).result(), Contribution)
+    finally:
+        signal.signal(sent, before)
+        executor.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_process_that_the_machine_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

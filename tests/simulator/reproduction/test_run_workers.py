@@ -84,13 +84,16 @@ def test_a_process_that_is_killed_in_the_middle_of_its_word_is_noticed() -> None
         workers.close()
 
 
-def test_ctrl_c_reaches_no_process_that_has_just_begun(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_reaches_no_process_that_has_just_begun(
+    sent: signal.Signals, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     workers = SpawnedWorkers(1)
     try:
         workers.send(0, Begin(0, 0, partial(carry_out, tmp_path, 0), SCENARIOS[0]))
         (process,) = active_children()
         assert process.pid is not None
-        os.kill(process.pid, signal.SIGINT)  # a terminal sends it to all
+        os.kill(process.pid, sent)  # a terminal sends it to all
         said: Any = None
         while not isinstance(said, Finished | Gone):
             said = workers.receive(60.0)
