@@ -122,7 +122,7 @@ PostCheck = Callable[[Genesis, Rules, State, bytes, Post, bytes], None]
 
 def needed_contents(state: State, transactions: Sequence[Post]) -> list[Hash]:
     """Hashes of what :func:`recompute` needs: knowledge in force, payloads, and what late posts were made from."""
-    roots = {state.knowledge_root: None} | {base_of(state, post): None for post in transactions if state.owed}
+    roots = {state.knowledge_root: None} | {base_of(state, post): None for post in (transactions if state.owed else ())}
     return [*roots, *[post.payload_hash for post in transactions]]
 
 

@@ -1,6 +1,6 @@
 """Block import: candidates become valid, final blocks move the head, and a peer that was away joins at the head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from fedchain.chain.block import Block
@@ -40,7 +40,7 @@ class BlockImport:
 
     def __init__(self, context: Context, crimes: Crimes, bulk: BulkParts) -> None:
         self._context, self._crimes, self._bulk = context, crimes, bulk
-        self._stored: set[Hash] = set()  # contents of the open height that are in the store
+        self._stored: list[tuple[Hash, ...]] = []  # contents of the open height that are in the store, by block
         self.is_contradicted = False
         """Whether a quorum finalized a block that is computed differently here."""
         self.is_head_live = False
@@ -178,11 +178,12 @@ class BlockImport:
         """Contents of a valid or final block that are here but not in the store yet; any peer may have them."""
         wanted = contents_in_order([block])
         self._context.publish(*wanted)
-        if self._stored.issuperset(wanted):
+        if wanted in self._stored:
             return []
-        fresh = self._context.contents.get_all([item for item in wanted if item not in self._stored])
-        fresh.pop(EMPTY_ROOT, None)
-        self._stored |= fresh.keys()
+        needless = {EMPTY_ROOT}.union(*self._stored)
+        absent = [item for item in wanted if item not in needless]
+        fresh = self._context.contents.get_all(absent)
+        self._stored.append(wanted if len(fresh) == len(absent) else tuple(fresh))
         return [Contents(fresh)] if fresh else []
 
     # final blocks
@@ -269,7 +270,7 @@ class BlockImport:
 
 
 def recompute_job(
-    head: State, contents_here: Callable[[Sequence[Hash]], dict[Hash, bytes]], posts: tuple[Post, ...]
+    head: State, contents_here: Callable[[Sequence[Hash]], Mapping[Hash, bytes]], posts: tuple[Post, ...]
 ) -> Recompute:
     """The job that aggregates ``posts`` at ``head``, with the contents that they name, as far as they are here."""
     return Recompute(head, posts, contents_here(needed_contents(head, posts)))

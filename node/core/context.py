@@ -4,7 +4,7 @@ Nearly every part reads the head and the time and emits, so clock and outbox are
 what it alone decides, such as evidence or silence; others get it through their constructors.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedchain.chain.evidence import Statement
@@ -167,7 +167,7 @@ class Context:
         held = self.contents.get(content_hash)
         return self.ledger.state(content_hash) if held is None else held
 
-    def contents_here(self, content_hashes: Sequence[Hash]) -> dict[Hash, bytes]:
+    def contents_here(self, content_hashes: Sequence[Hash]) -> Mapping[Hash, bytes]:
         """Those of some contents that are here, as of :meth:`content`, by their hashes and in that order."""
         found = self.contents.get_all(content_hashes)
         if len(found) == len(content_hashes):

@@ -1,5 +1,6 @@
 """Jobs: computations that may take long, so a node leaves them to its shell."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedchain.chain.exceptions import Refused
@@ -50,7 +51,7 @@ class Recompute:
     """The head."""
     transactions: tuple[Post, ...]
     """The posts, in sender order."""
-    contents: dict[Hash, bytes] = field(repr=False, compare=False)
+    contents: Mapping[Hash, bytes] = field(repr=False, compare=False)
     """Their payloads and the knowledge at the head, by hash."""
 
     @property
@@ -61,7 +62,7 @@ class Recompute:
     @property
     def is_possible(self) -> bool:
         """Whether all contents that it needs are here."""
-        return self.contents.keys() >= {*needed_contents(self.state, self.transactions)}
+        return all(map(self.contents.__contains__, needed_contents(self.state, self.transactions)))
 
 
 @dataclass(frozen=True, slots=True)

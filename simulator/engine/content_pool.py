@@ -6,9 +6,8 @@ content without holders is dropped from memory; if a storage keeps it, it is wri
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from itertools import chain
-from operator import eq
 from pathlib import Path
 from typing import cast
 from weakref import WeakValueDictionary
@@ -76,13 +75,15 @@ class ContentPool:
             self._hashed.add(content_hash)
         return data
 
-    def batch(self, contents: Mapping[Hash, bytes]) -> "Batch":
-        """Contents as one object for all storages that keep just these together."""
-        key = tuple(contents)
-        known = self._batches.get(key)
-        if known is None or not all(map(eq, known.values(), contents.values())):
-            known = self._batches[key] = Batch(contents)
-        return known
+    def together(self, content_hashes: tuple[Hash, ...], contents: Iterable[bytes]) -> Mapping[Hash, bytes]:
+        """See :class:`Copies`. Where one of them is large, which storages keep in files, there is no batch of them."""
+        known, found = self._batches.get(content_hashes), list(contents)
+        if known is not None and [*known.values()] == found:
+            return known
+        if max(map(len, found), default=0) >= LARGE_SIZE:
+            return dict(zip(content_hashes, found, strict=True))
+        batch = self._batches[content_hashes] = Batch(zip(content_hashes, found, strict=True))
+        return batch
 
     def shelf(self) -> "Shelf":
         """A new shelf for the contents of one storage."""
@@ -166,8 +167,9 @@ class Shelf(MutableMapping[Hash, bytes]):
 
     def update(self, contents: Mapping[Hash, bytes]) -> None:  # type: ignore[override]  # of those of a dict
         """Add contents, of which a block has many."""
-        if max(map(len, contents.values()), default=0) < LARGE_SIZE:
-            self._batches.append(self._pool.batch(contents))
+        batch = contents if type(contents) is Batch else self._pool.together(tuple(contents), contents.values())
+        if type(batch) is Batch:
+            self._batches.append(batch)
         else:
             super().update(contents)
 

@@ -3,7 +3,7 @@
 Contents of blocks are in the store too, so memory is needed only for the open phase and the last few blocks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -52,6 +52,9 @@ class Copies(Protocol):
     def known(self, content_hash: Hash) -> bytes | None:
         """A content that this process has hashed; None if there is none, or each node is to hash for itself."""
 
+    def together(self, content_hashes: tuple[Hash, ...], contents: Iterable[bytes]) -> Mapping[Hash, bytes]:
+        """Contents by their hashes and in that order, not to be changed: as one object for all nodes that hold them."""
+
 
 class _OwnCopies:
     """Those of a node alone in its process."""
@@ -66,6 +69,10 @@ class _OwnCopies:
     def known(self, content_hash: Hash) -> bytes | None:
         """See :class:`Copies`: a node fetches what it does not hold."""
         return None
+
+    def together(self, content_hashes: tuple[Hash, ...], contents: Iterable[bytes]) -> Mapping[Hash, bytes]:
+        """See :class:`Copies`: there are no others."""
+        return dict(zip(content_hashes, contents, strict=True))
 
 
 OWN_COPIES = _OwnCopies()
@@ -97,7 +104,8 @@ class ContentCache:
         *,
         holds_back: bool = False,
     ) -> None:
-        self._stored, self._stored_range, self._intern = stored, stored_range, copies.intern
+        self._stored, self._stored_range = stored, stored_range
+        self._intern, self._together = copies.intern, copies.together
         self._holds_back, self.spools = holds_back, spools
         self._payload_size_max = genesis.payload_size_max
         self._held: dict[Hash, bytes] = {}  # contents that others may have, too
@@ -126,10 +134,10 @@ class ContentCache:
             held = self._stored(content_hash)
         return held
 
-    def get_all(self, content_hashes: Sequence[Hash]) -> dict[Hash, bytes]:
+    def get_all(self, content_hashes: Sequence[Hash]) -> Mapping[Hash, bytes]:
         """Those of some contents that are here, by their hashes and in that order."""
         with suppress(KeyError):  # as a rule all are in memory; a block has as many as members post
-            return dict(zip(content_hashes, map(self._held.__getitem__, content_hashes), strict=True))
+            return self._together(tuple(content_hashes), map(self._held.__getitem__, content_hashes))
         return {item: data for item in content_hashes if (data := self.get(item)) is not None}
 
     def hold(self, content_hash: Hash) -> bytes | None:

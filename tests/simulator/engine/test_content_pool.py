@@ -121,6 +121,23 @@ def test_contents_that_differ_are_never_one_batch(pool: ContentPool) -> None:
     assert (right[b"one"], wrong[b"one"]) == (b"1", b"damaged")
 
 
+def test_what_many_nodes_hold_together_is_one_object_unless_storages_keep_some_of_it_in_files(
+    pool: ContentPool,
+) -> None:
+    hashes, contents = (b"one", b"two"), [b"1", b"2"]
+    together = pool.together(hashes, contents)
+    assert together == {b"one": b"1", b"two": b"2"}
+    assert pool.together(hashes, iter([b"1", bytes(bytearray(b"2"))])) is together
+    shelf = pool.shelf()
+    shelf.update(together)
+    assert shelf._batches == [together]
+    shelf.update({b"large": _large(1), b"two": b"2"})
+    assert shelf._batches == [together]
+    _put(pool, 2)
+    assert b"large" not in pool._contents, "the shelf alone keeps it"
+    assert shelf[b"large"] == _large(1)
+
+
 def test_a_part_is_a_view_of_the_one_copy_where_it_says_the_same(pool: ContentPool) -> None:
     whole = _large(1) + b"end"
     pool.intern(b"\x01", whole)

@@ -37,7 +37,7 @@ def test_what_is_held_is_read_from_the_store_once() -> None:
 
 
 def test_small_contents_of_the_last_blocks_are_left_to_a_store_that_has_them_in_memory() -> None:
-    copies = Mock(stored_size_min=3, intern=OWN_COPIES.intern)
+    copies = Mock(wraps=OWN_COPIES, stored_size_min=3)
     cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, copies)
     contents = {bytes([size]): bytes(size) for size in range(1, 5)}
     for content_hash, data in contents.items():
@@ -276,16 +276,8 @@ def test_there_is_room_for_the_payloads_of_all_posts_that_may_count(monkeypatch:
 
 
 def test_what_the_process_has_hashed_is_what_is_held() -> None:
-    class Pool:
-        stored_size_min = 0
-
-        def intern(self, content_hash: Hash, data: bytes) -> bytes:
-            return data
-
-        def known(self, content_hash: Hash) -> bytes | None:
-            return CONTENT if content_hash == sha256(CONTENT) else None
-
-    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, Pool())
+    pool = Mock(wraps=OWN_COPIES, known={sha256(CONTENT): CONTENT}.get, stored_size_min=0)
+    cache = ContentCache(genesis(4), lambda _: None, lambda *_: None, pool)
     cache.fetch(sha256(CONTENT), A, 0)
     fetched, _ = cache.on_chunk(A, Chunk(sha256(CONTENT), 0, bytes(bytearray(CONTENT))), 0)
     assert fetched is CONTENT
