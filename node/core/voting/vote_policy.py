@@ -5,6 +5,7 @@ about votes only. All times are of this peer's monotonic clock, which no miner c
 """
 
 from collections.abc import Sequence, Set
+from itertools import filterfalse
 
 from fedchain.chain.genesis import Contributor
 from fedchain.chain.membership.change import Change
@@ -153,7 +154,7 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
 
 def longest_awaited(context: Context, counted: Set[PublicKey]) -> PublicKey | None:
     """The member to which the chain grants the longest wait in version 3, other than ``counted``; None if none is."""
-    return next((member for member in patience_of(context.head) if member not in counted), None)
+    return next(filterfalse(counted.__contains__, patience_of(context.head)), None)
 
 
 def turnout(context: Context, entry: Entry) -> Turnout | None:

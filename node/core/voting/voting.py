@@ -38,7 +38,9 @@ class Voting:
         """The best valid block that deserves our vote; None if there is none."""
         context = self._context
         deserving = [entry for entry in context.ledger.valid() if deserves_vote(context, entry)]
-        return min(deserving, key=partial(rank, context)).hash if deserving else None
+        if len(deserving) > 1:  # to rank one takes a look at all posts
+            return min(deserving, key=partial(rank, context)).hash
+        return deserving[0].hash if deserving else None
 
     def deserves_vote(self, block_hash: Hash) -> bool:
         """Whether a block is valid and deserves our vote."""
