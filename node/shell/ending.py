@@ -67,7 +67,9 @@ class Departure:
         height = service.node.head.height
         with anyio.move_on_after(LINGER_S_MAX):
             await anyio.sleep(LINGER_S_MIN)
-            while service.node.lagging(height):
+            # The vote of a member that goes may have been needed for this block, and lost on its way: where it is cut
+            # off, nobody else may have the block.
+            while service.node.lagging(height) or (_is_gone(service) and not service.peers):
                 await anyio.sleep(LINGER_S_MIN / 10)
         leave()
 
@@ -80,3 +82,9 @@ class Departure:
         open_round = head.round + 1 if head.finished else head.round
         reason = self._ending.reason(open_round, activity.trained_round, activity.accuracy)
         return reason or ("the last round is closed" if head.finished and self._exits else "")
+
+
+def _is_gone(service: Service) -> bool:
+    """Whether the member is gone for good, and the others go on without it."""
+    record = service.node.own_record()
+    return record is not None and record.standing.is_for_good

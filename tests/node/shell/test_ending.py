@@ -54,7 +54,7 @@ class Stub:
         self.node: Any = self
         self.head: Any = self
         self.round, self.height, self.finished = 2, 1, finished
-        self.behind = ["a peer"]
+        self.behind, self.peers = ["a peer"], {"a peer"}
         self.moved = anyio.Event()
         self.record: Member | None = None
 
@@ -126,6 +126,19 @@ async def test_a_member_that_is_gone_for_good_ends_and_one_that_is_away_stays(st
         assert not left.is_set()
         stub.record = replace(stub.record, standing=standing, next=standing)
         stub.move()
+        await left.wait()
+
+
+@on_trio
+async def test_a_member_that_is_gone_and_cut_off_waits_for_somebody_to_hand_its_last_block_to() -> None:
+    stub, left = Stub(), anyio.Event()
+    stub.behind, stub.peers = [], set()
+    stub.record = Member(OTHERS[0].public_key, Standing.LEFT, Standing.LEFT, 1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Departure(Ending(), exits_when_finished=False).wait, cast(Service, stub), left.set)
+        await anyio.sleep(0.05)
+        assert not left.is_set()
+        stub.peers = {"a peer"}
         await left.wait()
 
 
