@@ -177,6 +177,11 @@ def raise_told(error: Exception, who: str, asked: type | None = None) -> NoRetur
     raise result from error
 
 
+def passed_own_code(error: BaseException) -> bool:
+    """Whether an error passed a user's own code, so that :func:`one_line` names a line of it."""
+    return bool(_place(error))
+
+
 def _place(error: BaseException, file: str | None = "") -> str:
     """Where the error passed the user's own code last, to which ``file`` belongs wherever it is."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is our own call

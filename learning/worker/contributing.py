@@ -22,6 +22,7 @@ from fedchain.learning.exceptions import (
     TrainingDiverged,
     UnsoundNumbers,
     one_line,
+    passed_own_code,
     raise_told,
 )
 from fedchain.learning.knowledge import KnowledgeReader
@@ -189,7 +190,8 @@ class Contributing:
                 raise OwnCodeFailed(f"{who}: its {what} has no gradient: {one_line(error)}") from error
             if own[0] and (fault := self._fault_of_output(client)):
                 raise OwnCodeFailed(f"{who}: {fault}") from error
-            if own[1] and not isinstance(error, OSError | MemoryError):
+            has_line = passed_own_code(error)  # which says what is wrong
+            if own[1] and not has_line and not isinstance(error, OSError | MemoryError):
                 raise_told(error, who, type(self._method))
             raise
 
