@@ -313,7 +313,7 @@ def test_a_run_that_fails_ends_the_experiment_with_one_line(tmp_path: Path) -> N
     failed = CliRunner().invoke(app, words)
     assert failed.exit_code == 2, failed.output
     (line,) = failed.stderr.strip().splitlines()
-    assert line.startswith("fedchain: round 1 of ")
+    assert line.startswith("fedchain: not in the table: SOLO, all, seed 0: round 1 of ")
     assert line.endswith(" virtual s; max_virtual_s allows 1")
 
 
