@@ -27,7 +27,7 @@ GUESTS: PublicKey = b"guests"
 """Stands for all guests, where a payer is named."""
 
 SETTLED_MIN = 64
-"""Number of accounts of messages from which those that are even are looked for and dropped."""
+"""A gate that keeps more accounts of messages than this drops those of members that owe it none."""
 
 CALM = 0.5
 """Part of its budget of messages that a member has to have left for its next one to be paid without looking."""

@@ -1,6 +1,6 @@
 """Attendance: which expected contributors' posts are missing, and whether others are worth waiting for."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from itertools import islice
 from typing import NamedTuple
 
@@ -98,10 +98,10 @@ class Attendance:
         posts = context.mempool.posts(context.phase)
         added = len(posts) - self._seen_posts
         if self._seen_changes >= 0 and changes - self._seen_changes == added:  # all changes are new posts
-            came = islice(reversed(posts), added)
+            came: Iterable[PublicKey] = islice(reversed(posts), added)
         else:
             self._expected = expected_contributors(head)
-            came, self._lacking = islice(posts, None), len(self._expected)
+            came, self._lacking = posts, len(self._expected)
         self._lacking -= sum(map(self._expected.__contains__, came))
         self._seen_changes, self._seen_posts = changes, len(posts)
         lacking = self._lacking

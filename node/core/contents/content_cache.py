@@ -338,7 +338,7 @@ class ContentCache:
         self._askers = {item: askers for item, askers in self._askers.items() if self._is_coming(item)}
 
     def _fitting(self, needed: set[Hash], recent: Iterable[Hash]) -> dict[Hash, bytes]:
-        """Held contents that are needed, and recent ones as long as there is room, if the store may not have them."""
+        """Held contents that are needed, and recent ones as long as there is room; none that a store has in memory."""
         kept, spare = dict[Hash, bytes](), dict[Hash, bytes]()
         for item, data in self._held.items():
             if item in needed:
