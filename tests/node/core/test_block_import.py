@@ -163,11 +163,7 @@ def test_what_a_quorum_contradicts_stops_our_voting_loudly_and_bans_nobody() -> 
 def test_a_node_that_was_contradicted_follows_the_chain_and_votes_at_no_later_height() -> None:
     """Until an operator has looked at it: it may compute something else again."""
     stage = Stage(genesis(4))
-    theirs = payload(1) * 2  # as many numbers as a sum
-    stage.chain.contents[sha256(theirs)] = theirs
-    wrong = stage.chain.keep(stage.chain.remake(stage.block(), knowledge_root=sha256(theirs)))
-    stage.candidate(wrong)
-    stage.final(wrong)
+    theirs = stage.contradict()
     stage.tick(1)
     stage.receive(Chunk(sha256(theirs), 0, theirs))
     following = stage.block()

@@ -107,11 +107,7 @@ def test_who_is_silent_mines_nothing() -> None:
 def test_a_node_that_a_quorum_contradicts_mines_no_more() -> None:
     """The others would refuse each of its blocks for its other knowledge, and ban it for an hour after a dozen."""
     stage = Stage(genesis(4))
-    theirs = payload(1) * 2  # as many numbers as a sum
-    stage.chain.contents[sha256(theirs)] = theirs
-    strange = stage.chain.keep(stage.chain.remake(stage.block(), knowledge_root=sha256(theirs)))
-    stage.candidate(strange)
-    stage.final(strange)
+    theirs = stage.contradict()
     stage.receive(Chunk(sha256(theirs), 0, theirs))
     assert stage.node.is_contradicted()
     assert not asked_to_mine([*stage.post(*stage.others_posts()), *stage.wait(3 * TIMEOUT_S)])

@@ -11,6 +11,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import votes_required
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bitmaps import to_bitmap
 from fedchain.network.messages import (
@@ -219,6 +220,15 @@ class Stage:
         voters = [member for member in (*self.others, self.me) if member in electors]
         voters = voters[: votes_required(self.genesis, electors)]
         return self.chain.certificate(block, voters, kind=kind, attempt=attempt)
+
+    def contradict(self) -> bytes:
+        """Make a block final whose knowledge the node computes otherwise; returns that, to be sent in a chunk."""
+        theirs = payload(1) * 2  # as many numbers as a sum
+        self.chain.contents[sha256(theirs)] = theirs
+        block = self.chain.keep(self.chain.remake(self.block(), knowledge_root=sha256(theirs)))
+        self.candidate(block)
+        self.final(block)
+        return theirs
 
     def final(self, block: Block, sender: PublicKey | None = None) -> list[Effect]:
         """A final block with its certificate."""
