@@ -56,6 +56,7 @@ class BlockImport:
         for block, after in open_candidates(context):
             with suppress(LimitReached):
                 ledger.add(Entry(block, after, context.now.ms), ledger.to_replace(block, self.wanted | locked))
+                self._open_changes(block)
 
     def on_candidate(self, peer: PublicKey, block: Block) -> None:
         """Take a block for the open height: check all but its knowledge, keep it, and fetch the contents that it needs.
@@ -80,10 +81,22 @@ class BlockImport:
             raise UnknownParent("candidate", str(error)) from None
         gone = ledger.entries[replaced].block.payload_hashes if replaced else ()
         ledger.add(Entry(block, after, context.now.ms), replaced)
+        self._open_changes(block)
         context.contents.release(*gone)
         for held, post in context.mempool.others(block.transactions):  # its miner may have got another post than we
             self._crimes.accuse(held, post)
         context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+
+    def _open_changes(self, block: Block) -> None:
+        """Hold what a candidate changes as if it were gossip: we may have been away when that came, or forgot it.
+
+        Others may have the block as their head, and a member of them its next key, under which we would not know it.
+        """
+        context = self._context
+        for change in block.changes:
+            if context.changes.get(change.hash) is None:
+                with suppress(LimitReached):
+                    context.changes.add(context.genesis, context.head, change, context.now.ms)
 
     def payloads_wanted(self) -> set[Hash]:
         """Payloads that candidates are recomputed from."""

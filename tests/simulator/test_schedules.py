@@ -59,6 +59,12 @@ def test_a_member_that_took_another_key_can_give_its_block_to_those_that_lack_it
     assert played.violations == [], played.schedule.command
 
 
+def test_a_node_that_was_started_again_lets_in_the_next_keys_of_a_block_that_it_knows() -> None:
+    """Two members took other keys by a block that one of them alone has, and a traitor hides it: the rest forgot it."""
+    played = play(Schedule(700001, 4, "payload-withholder", changes=True, losses=True))
+    assert played.violations == [], played.schedule.command
+
+
 @pytest.mark.parametrize("kind", ["rekey", "recover"])
 def test_a_node_that_ends_with_its_key_goes_on_with_the_next_where_it_alone_has_the_block(
     kind: Literal["rekey", "recover"], monkeypatch: pytest.MonkeyPatch

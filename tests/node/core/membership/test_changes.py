@@ -90,6 +90,26 @@ def test_our_block_counts_what_is_complete_even_if_it_was_being_mined() -> None:
     assert stage.node.open_changes() == ()
 
 
+def test_a_change_that_a_candidate_counts_is_open_here_also_after_a_restart() -> None:
+    """The others may have the block, and its member the next key: a node that has forgotten that lets it in nowhere."""
+    stage = living_stage()
+    stage.post(*stage.others_posts())
+    change = sign_rekey(keys(2)[1], keys(9)[8], stage.genesis.chain_id, sequence=0, until=UNTIL)
+    stage.candidate(stage.block(changes=[change]))
+    assert stage.node.open_changes() == (change,)
+    stage.restart()
+    assert stage.node.open_changes() == (change,)
+
+
+def test_a_change_that_is_held_with_more_approvals_stays_as_it_is_when_a_candidate_counts_it() -> None:
+    stage = living_stage()
+    stage.post(*stage.others_posts())
+    change = approved(stage.chain, joining(stage.chain, 5, 0), 5)
+    stage.receive(ChangeMessage(change))
+    stage.candidate(stage.block(changes=[approved(stage.chain, joining(stage.chain, 5, 0), 4)]))
+    assert stage.node.open_changes() == (change,)
+
+
 def omission(held_s: float = 4 * REPEAT_MS / 1_000 + 1.0) -> tuple[Stage, Block]:
     """A node that has held a change for so long, and a block that came then and leaves it out."""
     stage = living_stage()
