@@ -82,6 +82,8 @@ class Application:
         self._spools = spools
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
+        of_method = type(self.method)
+        self._own = "" if of_method.__module__.startswith("fedchain.") else f"{of_method.__name__}.aggregate"
         self.infos = infos_of(config)
         """The shapes of every architecture; see `LearningConfig.architecture_of`."""
         self.info: ModelInfo = self.infos[0]
@@ -221,7 +223,7 @@ class Application:
         except Exception as error:  # of a built-in method, a ValueError is the posts' fault, as far as anybody can tell
             raise_told(error, f"aggregate of phase {occasion.phase}", type(self.method))
         specs = self._knowledge_specs[phase]
-        settled = settle(aggregate, specs)
+        settled = settle(aggregate, specs, self._own)
         computed = LazyTensors({name: partial(self._computed, settled, name, phase) for name in settled})
         left = document(computed, specs)
         is_last = closed in (*self.method.setup[-1:], *self.method.phases[-1:])

@@ -189,9 +189,9 @@ class Method(ABC):
         Floats: elementwise float64 in the order of `round.posts`, one rounding to float32 at the end, `math.fsum` where
         many numbers are reduced (never `sum`, which adds floats in another way from Python 3.12 on), no BLAS, no exp or
         pow (`aggregation/` has the usual rules). Integers of any size are exact (`payload/integers.py` reads and writes
-        them). Elements beyond the bounds of `knowledge_spec` are moved to the nearest within, which makes them part of
-        both. `NothingLeft` leaves the knowledge as it is, which is for posts that are of no use while others are
-        missing.
+        them). Finite elements beyond the bounds of `knowledge_spec` are moved to the nearest within, which makes them
+        part of both; NaN and infinity are the method's error. `NothingLeft` leaves the knowledge as it is, which is for
+        posts that are of no use while others are missing.
         """
 
     def late(self, age: int) -> float | None:

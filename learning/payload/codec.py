@@ -25,7 +25,7 @@ from fedchain.learning.payload.document import (
     write_array,
 )
 from fedchain.learning.payload.lazy import LazyTensors
-from fedchain.learning.payload.numbers import clip_elements, replace_tiny, validate_elements
+from fedchain.learning.payload.numbers import clip_elements, find_not_finite, replace_tiny, validate_elements
 from fedchain.learning.payload.spec import ENTRY_OVERHEAD_BYTES_MAX, WIRE_DTYPES, TensorSpec, name_of_dtype
 
 Document = tuple[int, Iterable[Buffer]]
@@ -113,21 +113,22 @@ def decode(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]
     return tensors
 
 
-def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> LazyTensors:
+def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec], own: str = "") -> LazyTensors:
     """Return an aggregate in canonical form, with every element within the bounds of its spec.
 
     Each is looked at when it is asked for. Raises `OwnCodeFailed` for what holds no tensors, or others than are stated;
-    for an array of another type or shape when that is asked for.
+    for an array of another type or shape when that is asked for, and so for numbers of a user's method, which `own`
+    names, that are not finite: no bound is the nearest to them.
     """
     by_name = {spec.name: spec for spec in specs}
     if not isinstance(tensors, LazyTensors):
         validate_arrays("the aggregate", tensors)
     if tensors.keys() != by_name.keys():
         raise OwnCodeFailed(f"the aggregate has {sorted(tensors)}, but {sorted(by_name)} is stated")
-    return LazyTensors({name: partial(_settled, tensors, by_name[name]) for name in tensors})
+    return LazyTensors({name: partial(_settled, tensors, by_name[name], own) for name in tensors})
 
 
-def _settled(tensors: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[Any]:
+def _settled(tensors: Mapping[str, NDArray[Any]], spec: TensorSpec, own: str) -> NDArray[Any]:
     tensor = tensors[spec.name]
     fits = len(tensor.shape) == len(spec.shape) and all(
         wanted in (-1, size) for size, wanted in zip(tensor.shape, spec.shape, strict=True)
@@ -138,6 +139,9 @@ def _settled(tensors: Mapping[str, NDArray[Any]], spec: TensorSpec) -> NDArray[A
     try:
         validate_elements(spec, tensor)
     except InvalidPayload:
+        if own and (number := find_not_finite(tensor)) is not None:
+            what = f"{spec.name} of the aggregate has {number} in it"
+            raise OwnCodeFailed(f"{what}: {own} must return finite numbers") from None
         return clip_elements(spec, tensor)
     return tensor
 

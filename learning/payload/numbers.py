@@ -81,6 +81,14 @@ def clip_elements(spec: TensorSpec, tensor: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
+def find_not_finite(tensor: NDArray[Any]) -> float | None:
+    """Return the first element that is NaN or infinite; None if there is none."""
+    for part in _parts(tensor):
+        if not (is_finite := np.isfinite(part)).all():
+            return float(part[~is_finite][0])
+    return None
+
+
 def _validate_floats(spec: TensorSpec, tensor: NDArray[Any]) -> None:
     """Three passes over each chunk: the magnitudes' bits, how far they lie above the smallest normal's, the largest.
 

@@ -226,7 +226,8 @@ class Contributing:
         They show the last step's damage, which no later loss shows: peers would refuse it. Raises OwnCodeFailed for a
         post of other tensors than its method states.
         """
-        validate_arrays(f"the post of phase {phase.name}", posted)
+        what = f"peer {client.index}'s post of phase {phase.name}"
+        validate_arrays(what, posted)
         payload = write_pieces(pieces(canonical(posted)), self._spools)
         form = self._forms[self._place.architecture_of(client.index)]
         try:
@@ -236,10 +237,8 @@ class Contributing:
         except InvalidPayload as error:
             stated = sorted(spec.name for spec in form.specs[phase.name])
             if stated != sorted(posted):
-                raise OwnCodeFailed(
-                    f"the post of phase {phase.name} has {sorted(posted)}, but {stated} is stated"
-                ) from None
-            raise OwnCodeFailed(f"the post of phase {phase.name} is not what is stated: {error}") from None
+                raise OwnCodeFailed(f"{what} has {sorted(posted)}, but {stated} is stated") from None
+            raise OwnCodeFailed(f"{what} is not what is stated: {error}") from None
         del posted  # which may be as large as the model, and lies in the payload now
         packing, scalars = form.packing(phase.name, round.knowledge), _count_scalars(tensors)
         if packing is None or round.knowledge is None:

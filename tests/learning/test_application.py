@@ -30,7 +30,7 @@ from fedchain.learning.models.registry import describe_model
 from fedchain.learning.payload.codec import canonical, decode, encode, pieces
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.lazy import LazyTensors
-from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.payload.spec import MAGNITUDE_MAX, TensorSpec
 from fedchain.learning.round import OffChain, Round, Tensors
 from tests.support.learning.federation import check
 
@@ -332,7 +332,52 @@ class RefusingLater(BladeFl):
         return LazyTensors(dict.fromkeys(mean, refuse))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Leaving(BladeFl):
+    """A method of a user's own whose aggregate has one number that it should not have."""
+
+    number: float = 0.0
+
+    def aggregate(self, phase: Phase, round: Round) -> Tensors:
+        mean = dict(super().aggregate(phase, round))
+        first = next(iter(mean))
+        mean[first] = mean[first].copy()
+        mean[first].flat[-1] = self.number
+        return mean
+
+
 ERRORS: list[Exception] = []
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_no_bound_is_near_to_is_a_fault_of_a_user_s_own_aggregate(
+    monkeypatch: pytest.MonkeyPatch, number: float
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    rules = Application(LearningConfig(method="contributed:Leaving"))
+    monkeypatch.setattr(rules, "method", Leaving(number=number))
+    message = rf"^model\..* of the aggregate has {number} in it: Leaving\.aggregate must return finite numbers$"
+    with pytest.raises(OwnCodeFailed, match=message):
+        rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2))
+
+
+def test_a_finite_number_of_a_user_s_own_aggregate_is_moved_to_the_nearest_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
+    rules = Application(LearningConfig(method="contributed:Leaving", hyperparameters={"number": -3e38}))
+    left = rules.read_knowledge(rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2)))
+    assert left is not None
+    assert min(float(tensor.min()) for tensor in left.values()) == -MAGNITUDE_MAX
+
+
+def test_a_built_in_method_is_ended_by_no_posts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Posts that nobody foresaw leave all peers with the same numbers."""
+    rules = Application(LearningConfig(method="blade-fl"))
+    monkeypatch.setattr(rules, "method", Leaving(number=math.nan))
+    left = rules.read_knowledge(rules.aggregate(OffChain("update", 1), b"", random_posts("blade-fl", 2)))
+    assert left is not None
+    assert all(np.isfinite(tensor).all() for tensor in left.values())
 
 
 @pytest.mark.parametrize("method", ["Refusing", "RefusingLater"])

@@ -74,7 +74,7 @@ def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> N
     ("fault", "message"),
     [
         ("update", r"peer \d: RuntimeError: boom \(.*test_training.py, line \d+\)"),
-        ("type", r"wide of the post of phase update must be an array of float32, .*, not float64"),
+        ("type", r"wide of peer \d's post of phase update must be an array of float32, .*, not float64"),
         ("value", r"aggregate of phase update: ValueError: boom \(.*test_training.py, line \d+\)"),
         ("check", r"check of phase update: RuntimeError: boom \(.*test_training.py, line \d+\)"),
         ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_training.py, line \d+\)"),

@@ -340,11 +340,11 @@ class Careless(FedAvg):
 @pytest.mark.parametrize(
     ("lacks", "message"),
     [
-        (True, r"^the post of phase update has \['examples'\], but \['examples', 'model\..*'\] is stated$"),
-        (False, r"^the post of phase update is not what is stated: shape of examples: \(1,\) expected, found \(2,\)$"),
+        (True, r"^peer 0's post of phase update has \['examples'\], but \['examples', 'model\..*'\] is stated$"),
+        (False, r"^peer 0's post .* update is not what is stated: shape of examples: \(1,\) expected, found \(2,\)$"),
     ],
 )
-def test_an_own_method_that_posts_something_else_is_named_with_its_phase(lacks: bool, message: str) -> None:
+def test_an_own_method_that_posts_something_else_is_told_with_its_phase_and_peer(lacks: bool, message: str) -> None:
     learner = Learner(config(f"{__name__}:Careless", lacks=lacks))
     with pytest.raises(OwnCodeFailed, match=message):
         learner.contribute(0, "update", 1, b"")
