@@ -6,9 +6,12 @@ signatures of those that follow.
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from fedchain.chain.block import Block
 from fedchain.chain.exceptions import MethodFailed, Refused
+from fedchain.chain.knowledge import base_of
+from fedchain.chain.post import Post
 from fedchain.chain.signatures import signatures_of
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash, sha256
@@ -116,7 +119,7 @@ class Replay:
         if not self._judged:
             return None
         found = self._judged[0][0]
-        if not self._is_given_up(found.block.header.height):
+        if not (self._is_given_up(found.block.header.height) or self._lacks_old_knowledge(found.block)):
             if not self._has_contents(found.block):
                 return None
             result = self._recompute(found.block)
@@ -138,7 +141,24 @@ class Replay:
             if context.content(posts[self._payloads_here].payload_hash) is None:
                 return False
             self._payloads_here += 1
-        return context.content(context.head.knowledge_root) is not None
+        roots = {context.head.knowledge_root, *(base_of(context.head, post) for post in self._late_posts(block))}
+        return all(context.content(root) is not None for root in roots)
+
+    def _lacks_old_knowledge(self, block: Block) -> bool:
+        """Whether a late post was made from knowledge that is not here, and that others may have dropped.
+
+        The block that closed its own phase was recomputed from that. Here it was taken on its certificate alone.
+        """
+        context, phases = self._context, len(self._context.genesis.phases)
+        for post in self._late_posts(block):
+            closed = block.header.height - phases * (block.header.round - post.round)
+            if self._is_given_up(closed) and context.content(base_of(context.head, post)) is None:
+                return True
+        return False
+
+    def _late_posts(self, block: Block) -> Iterator[Post]:
+        """Posts of a block that were made for earlier rounds."""
+        return (post for post in block.transactions if post.round != block.header.round)
 
     def _recompute(self, block: Block) -> Knowledge | Refused | None:
         """Recompute a block's knowledge; None if that takes long, so that the shell does it."""

@@ -6,13 +6,14 @@ from fedchain.chain.block import Block
 from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import FinalMessage, GetContent, GetPayloads, Payloads
+from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetPayloads, Payloads
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
 from fedchain.node.core.events import Computed
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
 from tests.support.chain.builders import SumRules, genesis
+from tests.support.chain.late import extend_with, late_genesis, skip
 from tests.support.node.stage import Stage, sent
 
 HEIGHT = 4
@@ -104,4 +105,49 @@ def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(mo
     assert stage.node.head.height == 3
     finish(jobs[2])
     assert stage.node.head.height == HEIGHT
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
+def _with_a_late_post(retention_blocks: int) -> tuple[Stage, list[Block]]:
+    """A replaying node, and three blocks of a chain of which the third counts a late post for the second's round."""
+    stage = Stage(late_genesis(5, 1, retention_blocks=retention_blocks), replays=True, contributes=False)
+    stage.chain.extend()
+    extend_with(stage.chain, skip(stage.chain, 3))
+    return stage, [*stage.chain.blocks.values()]
+
+
+def _answer_all(stage: Stage, without: bytes = b"") -> None:
+    """Let some time pass, and answer each question for a content, but for one that nobody has."""
+    stage.wait(3)
+    asked = [item for item in stage.victim.effects if isinstance(item, Send) and isinstance(item.message, GetContent)]
+    for peer, question in [(item.peer, item.message) for item in asked if isinstance(item.message, GetContent)]:
+        if question.content_hash != without:
+            stage.receive(Chunk(question.content_hash, 0, stage.chain.contents[question.content_hash]), peer)
+
+
+def test_a_block_waits_for_what_its_late_post_was_made_from() -> None:
+    stage, blocks = _with_a_late_post(0)
+    _claim(stage, blocks[-1], 3)
+    for block in blocks[:2]:
+        _hand_out(stage, block)
+        _answer_all(stage)
+    assert stage.node.head.height == 2
+    root = blocks[0].header.knowledge_root
+    del stage.victim.store._contents[root], stage.node._context.contents._held[root]
+    _hand_out(stage, blocks[2])
+    _answer_all(stage, without=root)
+    assert stage.node.head.height == 2
+    _answer_all(stage)
+    assert stage.node.head.height == 3
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
+def test_a_block_whose_late_post_was_made_from_what_others_dropped_is_taken_on_its_certificate() -> None:
+    """It is young enough itself. The node said that it computes otherwise, and voted no more."""
+    stage, blocks = _with_a_late_post(2)
+    _claim(stage, blocks[-1], 4)
+    for block in blocks:
+        _hand_out(stage, block)
+    _answer_all(stage, without=blocks[0].header.knowledge_root)
+    assert stage.node.head.height == 3
     assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
