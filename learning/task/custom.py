@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.device import DEVICE, in_float32
@@ -80,7 +81,11 @@ class CustomDataSource:
         like = agreed if client == config.clients else None
         made = call_task(config, self._task, client, seed, like, self._read.get((client, seed)))
         with _named(self._task):
-            validate_same(made.info, agreed)
+            try:
+                validate_same(made.info, agreed)
+            except ConfigurationError as error:
+                role = ", the aggregator: its model has to be member 0's" if client == config.clients else ""
+                raise ConfigurationError(f"{error} (member {client}{role})") from None
         hold_back(made.module, agreed.unposted)
         self._read[client, seed] = made.sets
         return made.share()
@@ -213,11 +218,13 @@ def _call_function(config: LearningConfig, task: TaskFunction, client: int) -> t
 
 
 def _build(model: Any) -> nn.Module:
-    """Return a module that is nobody else's. Only a class makes a new one each time: any other module is copied."""
+    """Return a module that is nobody else's. Only a class makes a new one each time: any other module is copied, and so
+    is one that was built in inference mode, whose tensors no training can change.
+    """
     module = model if isinstance(model, nn.Module) else _call(model, {})
     if not isinstance(module, nn.Module):
         raise ConfigurationError(f"the model must be a torch Module, or what builds one, not {type(module).__name__}")
-    if isinstance(model, type):
+    if isinstance(model, type) and not any(map(_is_inference, _tensors_of(module))):
         return module
     try:
         return deepcopy(module)
@@ -225,6 +232,15 @@ def _build(model: Any) -> nn.Module:
         raise ConfigurationError(
             f"the model cannot be copied for each member, return its class instead: {one_line(error)}"
         ) from error
+
+
+def _tensors_of(module: nn.Module) -> Iterator[torch.Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _is_inference(value: torch.Tensor) -> bool:
+    return not is_lazy(value) and value.is_inference()
 
 
 def _validate_alike(sets: Sets) -> None:
@@ -292,6 +308,9 @@ def _expect_three(made: Any) -> tuple[Any, Any, Any]:
 
 def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ...], uses_embedding: bool) -> ModelInfo:
     """Try the model on a few inputs (B, ...). From then on it returns (embedding, logits), whatever it did before."""
+    for part in module.modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            part.sparse = False  # whatever is added to a gradient, or clips it, takes dense ones
     try:
         module.to(DEVICE).eval()
         output = adapt(module, fields, inputs)

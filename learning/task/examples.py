@@ -264,7 +264,8 @@ def _side_by_side(what: str, given: Mapping[str, torch.Tensor]) -> tuple[torch.T
 
 def _tensor_of(what: str, value: Any) -> torch.Tensor:
     """Return numbers as a tensor: those of a pandas table row by row, which torch would look up by its rows' names, and
-    copied, since pandas lends its memory for reading alone.
+    copied, since pandas lends its memory for reading alone; one that was made in inference mode copied, too, since no
+    gradient is computed from such.
 
     Raises `ConfigurationError` for masked values, below which lie numbers that nobody means, and for tensors that are
     stored in another way than number by number.
@@ -277,7 +278,7 @@ def _tensor_of(what: str, value: Any) -> torch.Tensor:
     kinds["sparse"] = found.layout != torch.strided
     if stored := [kind for kind, is_so in kinds.items() if is_so]:
         raise ConfigurationError(f"{what} must be a plain tensor, not one that is {stored[0]}")
-    return found
+    return found.clone() if found.is_inference() else found
 
 
 def _as_tensor(what: str, value: Any) -> torch.Tensor:

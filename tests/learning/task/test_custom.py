@@ -415,6 +415,73 @@ def test_methods_ask_for_what_they_do_with_a_model() -> None:
         Application(chosen)
 
 
+class Tokens(nn.Module):
+    """Integers as words, four an example."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(5, 6, sparse=sparse), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        embedding = self.words(x).mean(dim=1)
+        return embedding, self.head(embedding)
+
+
+@pytest.mark.parametrize(
+    ("method", "hyperparameters"),
+    [
+        ("fedprox", {}),
+        ("scaffold", {}),
+        ("pfedme", {"personal_steps": 2}),
+        ("fedavg", {"weight_decay": 1e-3}),
+        ("fedavg", {"optimizer": "adamw"}),
+    ],
+)
+def test_embeddings_with_sparse_gradients_are_trained_as_others_are(
+    method: str, hyperparameters: dict[str, Any]
+) -> None:
+    """Torch adds nothing to a sparse gradient, and prints a traceback."""
+
+    def task(sparse: bool) -> Any:
+        tokens, labels = torch.arange(48).reshape(12, 4) % 5, torch.arange(12) % 3
+        return partial(Tokens, sparse), (tokens, labels), (tokens, labels)
+
+    made = []
+    for sparse in (False, True):
+        function = partial(task, sparse)
+        settings = {"local_steps": 4, "batch_size": 4, **hyperparameters}
+        chosen = describe_task(config(method, hyperparameters=settings), function)
+        made.append(Learner(chosen, function).contribute(0, "update", 1, b"").payload)
+    assert made[0] == made[1]
+
+
+class BuiltForInference(nn.Module):
+    """Its parameters and buffers are of inference mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.inference_mode():
+            self.body = Net()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(x)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcurv", "dfpl"])
+def test_what_was_made_in_inference_mode_is_learned_from_all_the_same(method: str) -> None:
+    """Torch lets nobody train such parameters, or compute a gradient from such examples."""
+
+    @torch.inference_mode()
+    def task() -> Any:
+        return BuiltForInference, tuple(part * 1 for part in points(60)), points(30)
+
+    chosen = describe_task(config(method), task)
+    learner = Learner(chosen, task)
+    before = learner.checkpoint(0)
+    assert learner.contribute(0, "update", 1, b"").trained.local_accuracy is not None
+    assert learner.checkpoint(0) != before
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_model_that_changes_its_inputs_in_place_learns_from_them_as_they_are(named: bool) -> None:
     class Doubling(Net):
@@ -569,9 +636,18 @@ def test_what_a_function_does_wrong_is_told_in_one_line_with_its_name(case: str)
 def test_a_model_of_other_shapes_is_refused_with_the_first_tensor_that_differs() -> None:
     chosen = describe_task(config(), load)
     learner = Learner(chosen, returns((Net(width=7), GOOD, GOOD)))
-    expected = r"tensor 2 of the model is hidden.weight \(7, 4\), but in the genesis it is hidden.weight \(6, 4\)$"
-    with pytest.raises(ConfigurationError, match=expected):
+    expected = r"tensor 2 of the model is hidden.weight \(7, 4\), but in the genesis it is hidden.weight \(6, 4\)"
+    with pytest.raises(ConfigurationError, match=rf"{expected} \(member 0\)$"):
         learner.prepare(0)
+
+
+def test_an_aggregator_s_model_that_is_another_is_told_as_its() -> None:
+    def task(member: int) -> Any:
+        return Split(width=7 if member == 3 else 6), points(20), points(20)
+
+    chosen = describe_task(config("fedgkt"), task)
+    with pytest.raises(ConfigurationError, match=r"\(member 3, the aggregator: its model has to be member 0's\)$"):
+        Learner(chosen, task, members=[bytes([place]) for place in range(4)]).prepare(3)
 
 
 @pytest.mark.parametrize(
