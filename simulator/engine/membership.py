@@ -1,6 +1,6 @@
 """Membership: plays how members come, go and get other keys, and who approves, at a scenario's rounds."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from fedchain.chain.exceptions import InvalidGenesis
@@ -22,11 +22,11 @@ from fedchain.chain.state import State
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.network.verdict import Verdict
 from fedchain.node.core.events import ChangeSubmitted
 from fedchain.node.core.membership.change_pool import OPEN_MAX
 from fedchain.node.founding.amending import amended_values, expect_of_use
 from fedchain.simulator.disturbances import MemberChange
+from fedchain.simulator.engine.operators import Operators, active_peers
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.scenario import ScenarioError
 
@@ -64,7 +64,7 @@ class MembershipChanges:
         self._joining = {number: row.round for row in self._left if row.kind == "join" for number in row.peers}
         self._batch: list[int] = []  # peers whose joins are proposed together
         self._going: dict[int, int] = {}  # peers that are gone for good, and the heights at which they found out
-        self._early: list[tuple[SimulatedPeer, int, ChangeSubmitted]] = []  # submitted too early, with the heights
+        self._operators = Operators()
 
     def take_keys(self, head: State) -> None:
         """Peers whose keys are replaced at a head go on with the new ones."""
@@ -88,7 +88,7 @@ class MembershipChanges:
             self._let_go()
         if head.finished:
             return
-        self._submit_again(peer, head)
+        self._operators.submit_again(peer, head)
         self._batch = self._next_batch(head)
         for row in [row for row in self._left if row.round <= head.round]:
             numbers = row.peers if row.kind != "join" else [number for number in row.peers if number in self._batch]
@@ -122,50 +122,37 @@ class MembershipChanges:
         return together[: min(room_for_changes(self._genesis, head)[0], OPEN_MAX)]
 
     def _propose(self, row: MemberChange, subject: SimulatedPeer, head: State) -> None:
-        """Have the members' operators submit one change: the member itself, or all that approve of it."""
-        until = head.height + HEIGHTS_VALID
-        key, chain_id = subject.key, self._genesis.chain_id
-        seat, kind = head.roster.seats.get(subject.public_key), ChangeKind[row.kind.upper()]
+        """Have one change submitted: by its member's operator, or by all that approve of it."""
+        change = self._change(row, subject, head)
+        needs_approval, operators = change.kind.needs_approval, [subject]
+        if change.kind is ChangeKind.JOIN:
+            subject.start()
+        if needs_approval:
+            operators = [peer for peer in active_peers(self._peers, head) if peer is not subject]
+        if change.kind is ChangeKind.JOIN and len(self._batch) > 1 and self._is_troubled:
+            for peer in operators:  # each node holds all of them as complete from now on, whatever gets lost
+                change = change.approved(peer.key, self._genesis.chain_id) if peer.is_honest else change
+        self._operators.submit(operators, head, ChangeSubmitted(change, approves=needs_approval))
+
+    def _change(self, row: MemberChange, subject: SimulatedPeer, head: State) -> Change:
+        """The change that a row means for one of its peers."""
+        key, chain_id, kind = subject.key, self._genesis.chain_id, ChangeKind[row.kind.upper()]
+        until, seat = head.height + HEIGHTS_VALID, head.roster.seats.get(subject.public_key)
+        if kind is ChangeKind.JOIN:
+            return self._join(row, subject, until)
         member, sequence = subject.public_key, 0
         if seat is not None:
             record = head.records[seat]
             member, sequence = record.came_with, record.decided if kind.needs_approval else record.sequence
         said = {"sequence": sequence, "until": until}
-        if kind.gives_key:
-            following = self._following[subject.number] = PrivateKey(sha256(key.seed + b"next"))
         if kind is ChangeKind.REMOVE:
-            change = propose_removal(member, row.reason, **said)
-        elif kind is ChangeKind.REKEY:
-            change = sign_rekey(key, following, chain_id, text=row.reason, **said)
-        elif kind is ChangeKind.RECOVER:
-            change = propose_recovery(member, following, chain_id, row.reason, **said)
-        elif kind is ChangeKind.JOIN:
-            change = self._join(row, subject, said["until"])
-            subject.start()
-        else:
-            change = sign_change(key, chain_id, kind, text=row.reason, **said)
-        submitters = [*self._submitters(change, subject, head)]
-        if kind is ChangeKind.JOIN and len(self._batch) > 1 and self._is_troubled:
-            for approver in submitters:  # each node holds all of them as complete from now on, whatever gets lost
-                change = change.approved(approver.key, chain_id) if approver.is_honest else change
-        for submitter in submitters:
-            self._submit(submitter, head, ChangeSubmitted(change, approves=kind.needs_approval))
-
-    def _submit(self, peer: SimulatedPeer, head: State, event: ChangeSubmitted) -> None:
-        """Submit a change at a head. A node that is not there yet may refuse it, and one that signs nothing does not
-        approve: both are asked again once they can."""
-        is_silent = event.approves and peer.node is not None and peer.node.is_silent()
-        is_taken = peer.handle(event) is Verdict.ACCEPT
-        is_behind = peer.node is not None and peer.node.head.height < head.height
-        if is_silent or (is_behind and not is_taken):
-            self._early.append((peer, head.height, event))
-
-    def _submit_again(self, peer: SimulatedPeer, head: State) -> None:
-        """A node's head moved: submit what it refused or did not approve before."""
-        for item in [item for item in self._early if item[0] is peer and item[1] <= head.height]:
-            if not (item[2].approves and peer.node is not None and peer.node.is_silent()):
-                self._early.remove(item)
-                peer.handle(item[2])
+            return propose_removal(member, row.reason, **said)
+        if not kind.gives_key:
+            return sign_change(key, chain_id, kind, text=row.reason, **said)
+        following = self._following[subject.number] = PrivateKey(sha256(key.seed + b"next"))
+        if kind is ChangeKind.REKEY:
+            return sign_rekey(key, following, chain_id, text=row.reason, **said)
+        return propose_recovery(member, following, chain_id, row.reason, **said)
 
     def _join(self, row: MemberChange, subject: SimulatedPeer, until: int) -> Change:
         """Have a newcomer ask to join. A block has changes in the order of their hashes, which is that of places, too:
@@ -185,17 +172,7 @@ class MembershipChanges:
         said = {"sequence": head.amendments.count, "until": head.height + HEIGHTS_VALID}
         values = amended_values(head.rules, row.values)
         change = propose_amendment(amendment_of(values, row.begin), row.reason, **said)
-        for peer in self._peers:
-            if peer.node is not None and head.roster.is_active(peer.public_key):
-                self._submit(peer, head, ChangeSubmitted(change, approves=True))
-
-    def _submitters(self, change: Change, subject: SimulatedPeer, head: State) -> Iterator[SimulatedPeer]:
-        if not change.kind.needs_approval:
-            yield subject
-            return
-        for peer in self._peers:
-            if peer is not subject and peer.node is not None and head.roster.is_active(peer.public_key):
-                yield peer
+        self._operators.submit(active_peers(self._peers, head), head, ChangeSubmitted(change, approves=True))
 
 
 def _validate_amendments(genesis: Genesis, changes: Sequence[MemberChange]) -> None:
