@@ -178,11 +178,13 @@ class Contributing:
         self._publish(post, own.payload)
 
     def _publish_owed(self) -> None:
-        """After a restart: send our posts of earlier rounds again that are not counted yet."""
+        """After a restart: send our posts of earlier rounds again that are not counted yet, once it is here what they
+        were made from."""
         context = self._context
         for own in context.journal.posts if context.head.owed else ():
             is_held = context.mempool.get((own.round, own.phase), own.sender) is not None
-            if context.head.owed_to(own.key) is not None and not is_held:
+            is_owed = context.head.owed_to(own.key) is not None and not is_held
+            if is_owed and context.base_of(own.key) is not None:
                 self._publish_again(own)
 
     def _publish_again(self, own: Post) -> None:

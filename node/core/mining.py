@@ -72,8 +72,12 @@ class Mining:
             self.draft = None
             return
         if self.draft is None or (self.draft.transactions, self.draft.changes) != (posts, changes):
+            job = recompute_job(context.head, context.contents_here, posts)
+            if not job.is_possible:  # what a late post was made from was lost here: no post is to blame for that
+                self.draft = None
+                return
             self.draft = Draft(posts, context.ledger.certificate, self._crimes.for_block(), changes)
-            context.emit(Compute(recompute_job(context.head, context.contents_here, posts)))
+            context.emit(Compute(job))
 
     def _may_mine(self) -> bool:
         """Whether our blocks are of use. If a quorum computes otherwise than we do, the others would hold each of them

@@ -151,6 +151,48 @@ def test_a_post_that_is_said_outlives_a_restart_until_it_is_counted() -> None:
     check_promises(stage.victim)
 
 
+def test_a_post_is_sent_again_once_what_it_was_made_from_is_here() -> None:
+    """A sweep keeps what blocks leave that are here, and so nothing from below a head that was joined. The node drafted
+    a block with the post again and again, and dropped those of others."""
+    stage = at_work(3)
+    (said,) = published(stage.contribute(7, 2), PostMessage)
+    root = stage.node.head.knowledge_root
+    pass_by(stage)
+    del stage.victim.store._contents[root]
+    before = len(stage.victim.effects)
+    stage.restart()
+    posts = stage.others_posts()
+    stage.post(*posts)
+    stage.wait(20)
+    stage.contribute(1, 3)
+    assert asked_to_mine(stage.victim.effects[before:])
+    assert {post.sender for post in stage.node.open_posts()} == {*stage.genesis.members}
+    assert not stage.node.holds(said.post)
+    asked = [item for item in stage.victim.effects[before:] if isinstance(item, Send)]
+    peer = next(item.peer for item in asked if item.message == GetContent(root, 0))
+    assert said.post in [message.post for message in published(stage.receive(_whole(stage, root), peer), PostMessage)]
+    assert stage.node.holds(said.post)
+
+
+def test_a_late_post_whose_base_was_lost_from_the_disk_costs_no_other_post() -> None:
+    stage = at_work()
+    late, root = late_post(stage, 3), stage.node.head.knowledge_root
+    pass_by(stage, without=late.sender)
+    stage.post(late)
+    del stage.victim.store._contents[root]
+    stage.node._context.contents._held.pop(root, None)
+    posts = stage.others_posts()
+    stage.post(*posts)
+    stage.contribute(1, 2)
+    stage.wait(20)
+    assert len(stage.node.open_posts()) == len(posts)
+    assert stage.node.holds(late)
+
+
+def _whole(stage: Stage, content_hash: bytes) -> Chunk:
+    return Chunk(content_hash, 0, stage.chain.contents[content_hash])
+
+
 def test_after_a_restart_all_posts_are_sent_again_that_may_still_be_counted() -> None:
     stage = at_work(3)
     said = []
