@@ -53,6 +53,13 @@ class NextKey:
         """The next key; None if there is none. Raises KeyFileError."""
         return PrivateKey.load(self._next, self._passphrase) if self.is_there else None
 
+    def read_former(self, former: PublicKey) -> PrivateKey | None:
+        """The key that this one replaced; None if it is not here, or is not protected as this one is."""
+        try:
+            return PrivateKey.load(self._former(former), self._passphrase)
+        except KeyFileError:
+            return None
+
     def make(self) -> PrivateKey:
         """The next key, made and stored unless it is there.
 

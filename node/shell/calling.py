@@ -4,6 +4,9 @@ The block that counts the change may be made while the node is down or cut off. 
 key in any more, and the node would never hear of that block. So where too few let it in, it calls under its next key,
 then under its own again, and so by turns, also where its chain stands while it calls under the next one. It signs
 nothing with that one before its chain names it.
+
+Or the node is the only one that has that block: its key is unknown to those that did not hear of the change, or lost
+what they heard. So by turns it calls them under its former key, which they know, until they have the block.
 """
 
 import logging
@@ -27,7 +30,7 @@ ALONE_S = 60.0
 
 
 class Following(Protocol):
-    """A node's next key, if there is one."""
+    """A node's keys beside its own: the next one, and the former one."""
 
     @property
     def is_there(self) -> bool:
@@ -35,6 +38,9 @@ class Following(Protocol):
 
     def read(self) -> PrivateKey | None:
         """The next key; None if there is none."""
+
+    def read_former(self, former: PublicKey) -> PrivateKey | None:
+        """The key that this one replaced; None if it is not here, or cannot be opened."""
 
 
 class Connected(Protocol):
@@ -54,25 +60,32 @@ class Connected(Protocol):
 
 
 class Caller:
-    """Chooses between a member's key and its next one.
+    """Chooses between a member's key and another one of it, the next or the former.
 
     Args:
         own: the member's key, as far as the node knows.
-        following: where its next key is kept.
+        files: where its other keys are kept.
     """
 
-    def __init__(self, own: PrivateKey, following: Following) -> None:
-        self._own, self._files, self._is_due = own, following, False
+    def __init__(self, own: PrivateKey, files: Following) -> None:
+        self._own, self._files, self._is_due = own, files, False
         self._next: PrivateKey | None = None  # once it was read: to open one behind a passphrase takes a while
+        self._former: dict[PublicKey, PrivateKey | None] = {}  # once it was looked for
         self.key = own
         """The key under which the node calls the others."""
+        self._other: PrivateKey | None = None  # whose turn comes after the own key's
+        self._is_known = False
 
     def turn(self) -> bool:
         """Take the other key if its turn has come; returns whether it had."""
         is_due, self._is_due = self._is_due, False
         if is_due:
-            self.key = self._own if self._next is None or self.key is self._next else self._next
-            log.info("too few members let this node in: it calls them under the key %s", address(self.key.public_key))
+            self.key = self._own if self._other is None or self.key is not self._own else self._other
+            under = address(self.key.public_key)
+            if self._is_known:
+                log.info("the others have the block of this node's key: it calls them under the key %s", under)
+            else:
+                log.info("too few members let this node in: it calls them under the key %s", under)
         return is_due
 
     async def wait(self, service: Connected, leave: Callable[[], object]) -> None:
@@ -80,20 +93,34 @@ class Caller:
 
         Raises NodeStopped: the next key is the member's now.
         """
-        alone_s, height = 0.0, -1
+        alone_s, height, self._is_known = 0.0, -1, False
         while alone_s < ALONE_S:
             await anyio.sleep(LOOK_S)
             if self._next is None and self._files.is_there:
                 self._next = self._files.read()
             if self._next is not None and self._next.public_key in service.node.head.roster.members:
                 raise NodeStopped(f"this key was replaced by {address(self._next.public_key)}")
-            # Those that do not know the next key yet let it in as well, as a guest's, whose word they do not count.
             before, height = height, service.node.head.height
-            is_guest = self.key is self._next and height == before
-            is_in_vain = self._next is not None and (is_guest or _is_alone(service))
-            alone_s = alone_s + LOOK_S if is_in_vain else 0.0
+            is_other, is_alone = self.key is not self._own, _is_alone(service)
+            have_it = -1 < before < height or not (is_alone or service.node.lagging(height))
+            if is_other and self.key is not self._next and have_it:
+                self._is_known = True
+                break
+            # Those that do not know the next key yet let it in as well, as a guest's, whose word they do not count.
+            is_in_vain = (is_other and height == before) or is_alone
+            if is_in_vain and not is_other:
+                self._other = self._former_at(service) or self._next
+            alone_s = alone_s + LOOK_S if is_in_vain and self._other is not None else 0.0
         self._is_due = True
         leave()
+
+    def _former_at(self, service: Connected) -> PrivateKey | None:
+        """The key that the own one replaced lately, as those that lack the block of it know it."""
+        successors, own = service.node.head.roster.successors, self._own.public_key
+        former = next((old for old, new in successors.items() if new == own), None)
+        if former is not None and former not in self._former:
+            self._former[former] = self._files.read_former(former)
+        return None if former is None else self._former[former]
 
 
 def _is_alone(service: Connected) -> bool:

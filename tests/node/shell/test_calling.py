@@ -1,4 +1,4 @@
-"""A node that too few members let in calls them under its member's next key, and under its own again, by turns."""
+"""A node that too few members let in calls them under its member's next or former key, and its own again, by turns."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ import fedchain.node.shell.calling as calling_module
 from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
-from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.shell.calling import Caller
 from fedchain.node.shell.service import NodeStopped, Service
 from tests.support.chain.builders import ChainBuilder, genesis, keys
@@ -31,20 +31,32 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Files:
-    """A next key beside a member's key."""
+    """A next key beside a member's key, and a former one."""
 
-    def __init__(self, following: PrivateKey | None) -> None:
+    def __init__(self, following: PrivateKey | None, former: PrivateKey | None = None) -> None:
         self.following, self.is_there, self.reads = following, following is not None, 0
+        self.former = former
 
     def read(self) -> PrivateKey | None:
         self.reads += 1
         return self.following
 
+    def read_former(self, former: PublicKey) -> PrivateKey | None:
+        self.reads += 1
+        return self.former if self.former is not None and self.former.public_key == former else None
 
-def connected(head: State, *peers: PrivateKey) -> Any:
+
+def connected(head: State, *peers: PrivateKey, me: PrivateKey = OWN) -> Any:
     """A service at a head that so many members let in."""
-    node = SimpleNamespace(head=head)
-    return SimpleNamespace(node=node, me=OWN.public_key, peers={peer.public_key for peer in peers})
+    node = SimpleNamespace(head=head, lagging=lambda height: peers)
+    return SimpleNamespace(node=node, me=me.public_key, peers={peer.public_key for peer in peers})
+
+
+def replaced() -> ChainBuilder:
+    """A chain whose head counts the next key in place of the own one."""
+    chain = ChainBuilder(genesis(4, version=3))
+    chain.extend(changes=[sign_rekey(OWN, NEXT, chain.genesis.chain_id, sequence=0, until=UNTIL)])
+    return chain
 
 
 @on_trio
@@ -86,6 +98,9 @@ class Moving:
         self.looks += 1
         return self.heads[min(self.looks // 3, len(self.heads) - 1)]
 
+    def lagging(self, height: int) -> list[PublicKey]:
+        return [OTHERS[0].public_key]
+
 
 @on_trio
 async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands() -> None:
@@ -105,12 +120,48 @@ async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands() -> 
 
 @on_trio
 async def test_a_node_whose_chain_names_the_next_key_stops_however_long_ago_that_was() -> None:
-    chain = ChainBuilder(genesis(4, version=3))
-    chain.extend(changes=[sign_rekey(OWN, NEXT, chain.genesis.chain_id, sequence=0, until=UNTIL)])
+    chain = replaced()
     while chain.state.roster.successors:  # the former key is forgotten
         chain.extend()
     with pytest.raises(NodeStopped, match=address(NEXT.public_key)):
         await Caller(OWN, Files(NEXT)).wait(connected(chain.state, *OTHERS), lambda: None)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@on_trio
+async def test_a_node_that_alone_has_the_block_of_its_key_calls_under_the_former_one_until_the_others_have_it(
+    moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were down when the change spread, or lost what they heard, and let that key in as a member's."""
+    chain, files = replaced(), Files(None, former=OWN)
+    caller, service = Caller(NEXT, files), connected(chain.state, me=NEXT)
+    for key in (OWN, NEXT, OWN):
+        await caller.wait(service, lambda: None)
+        assert caller.turn()
+        assert caller.key is key
+    assert files.reads == 1, "a passphrase takes long"
+    if moves:  # a quorum has the block, whatever a liar says that it has
+        service.node = Moving([chain.state, chain.states[chain.extend().hash]])
+    else:
+        service.peers, service.node.lagging = {other.public_key for other in OTHERS}, lambda height: []
+    monkeypatch.setattr(calling_module, "ALONE_S", TIMEOUT_S)
+    await caller.wait(service, lambda: None)
+    assert caller.turn()
+    assert caller.key is NEXT
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+@on_trio
+async def test_nobody_calls_under_a_former_key_that_is_not_here_or_that_nobody_knows_any_more(is_here: bool) -> None:
+    chain, files = replaced(), Files(None, former=OWN if is_here else None)
+    while is_here and chain.state.roster.successors:
+        chain.extend()
+    caller = Caller(NEXT, files)
+    with anyio.move_on_after(0.1) as scope:
+        await caller.wait(connected(chain.state, me=NEXT), lambda: None)
+    assert scope.cancelled_caught
+    assert not caller.turn()
+    assert files.reads <= 1
 
 
 @pytest.mark.long
