@@ -219,6 +219,16 @@ def test_what_is_posted_again_in_a_later_round_is_stored_again() -> None:
         assert stage.victim.store.content(sha256(data)) == data
 
 
+def test_each_candidate_is_stored_with_all_that_it_counts() -> None:
+    """Another one may become final, and the node be killed then."""
+    stage = Stage(genesis(4), contributes=False)
+    for missing in stage.others[:2]:
+        block = stage.block(without=[missing])
+        stage.candidate(block)
+        counted = (block.header.knowledge_root, *block.payload_hashes)
+        assert all(stage.victim.store.content(item) is not None for item in counted)
+
+
 def test_blocks_that_votes_named_are_forgotten_with_their_height() -> None:
     stage = Stage(genesis(4))
     named = [sha256(b"block %d" % number) for number in range(3)]

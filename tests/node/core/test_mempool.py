@@ -103,12 +103,13 @@ def test_posts_that_are_noted_afterwards_count_as_changes_and_are_demanded() -> 
 def test_of_closed_phases_the_posts_stay_that_are_owed_and_nothing_of_the_others() -> None:
     mempool, owed, other = Mempool(), _post(0), _post(1)
     bad = [_post(2), _post(3)]
-    for item in (owed, other):
-        mempool.add(item, 5)
+    mempool.add(other, 5)
+    mempool.add(owed, 7)
     mempool.useless = {item.key: item for item in bad}
     before = mempool.changes
     mempool.drop_before((2, 0), {owed.key, bad[0].key}.__contains__)
     assert mempool.changes > before
     assert [*mempool.all()] == [owed]
     assert mempool.demanded(PHASE) == {owed.sender}
+    assert (mempool.held_before(PHASE, 7), mempool.held_before(PHASE, 8)) == (set(), {owed.sender})
     assert [*mempool.useless.values()] == bad[:1]

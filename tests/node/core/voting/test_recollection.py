@@ -15,7 +15,7 @@ from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import GLOBAL, UPDATE, genesis
 from tests.support.node.crowd import Crowd
 from tests.support.node.driver import check_promises
-from tests.support.node.stage import PREVOTE, Stage, published, votes
+from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, published, votes
 
 
 @pytest.mark.parametrize("is_heard", [False, True])
@@ -84,6 +84,24 @@ def test_a_journal_s_certificate_is_judged_as_one_from_the_network() -> None:
     assert [item.what for item in stage.victim.notices if isinstance(item, NotBelieved)] == [
         "the journal's certificate of height 1"
     ]
+
+
+def test_a_journal_s_certificate_decides_no_height_but_its_own() -> None:
+    """Otherwise no quorum of the open height would be noticed."""
+    stage = Stage(genesis(4))
+    blocks = stage.accept(2)
+    stage.candidate(stage.block())
+    proof = stage.victim.journal.proof
+    assert proof is not None
+    assert proof.block_hash == blocks[1].hash
+    stage.victim.store = MemoryStore()
+    stage.restart()
+    assert stage.node.voting.agreement.ballots.decision is None
+    stage.candidate(blocks[0])
+    stage.vote(blocks[0], stage.others, PRECOMMIT)
+    assert stage.node.head.block_hash == blocks[0].hash
+    stage.candidate(blocks[1])
+    assert stage.node.head.block_hash == blocks[1].hash
 
 
 def test_the_certificate_of_a_head_that_is_there_says_nothing_new() -> None:

@@ -184,6 +184,16 @@ def test_a_vote_that_we_did_not_cast_makes_us_silent_and_is_not_contradicted() -
     assert not _says(stage.wait(100))
 
 
+def test_with_a_vote_that_we_did_not_cast_goes_what_settled_the_block_below() -> None:
+    """Our key votes at that height no more, and the others may lack a vote."""
+    stage = Stage(genesis(4))
+    block = stage.accept()[0]
+    stage.vote(ELSEWHERE, [stage.me], PREVOTE, attempt=3)
+    proof = stage.victim.journal.proof
+    assert proof is not None
+    assert (stage.victim.journal.slot, proof.block_hash) == ((2, 3, int(PREVOTE)), block.hash)
+
+
 def test_a_post_that_we_did_not_make_is_ours_from_then_on() -> None:
     stage = Stage(genesis(4), contributes=False)
     other = post(stage.victim.key, stage.genesis, 1, payload(99))
