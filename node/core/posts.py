@@ -264,9 +264,11 @@ class Posts:
             self._refuse(job.post, result)
 
     def on_head(self) -> None:
-        """Another phase is open: check the posts that arrived early for it."""
+        """Another phase is open: check the posts that arrived early for it, and go on gathering parts of late ones."""
         context = self._context
         self._under_way = {key: item for key, item in self._under_way.items() if context.is_pending(key)}
+        for item in [item for item in self._under_way.values() if item.stage is _Stage.GATHERING]:
+            self._keep(item.post, item.payload)
         self._awaits_knowledge = True
         self.advance()
 

@@ -133,10 +133,10 @@ class PartFetching:
         self._turns.shared_ms = self._context.head.rules.phase_timeout_ms // 2
 
     def claim_anew(self, claims: dict[Hash, list[Claim]]) -> None:
-        """Want the parts of these listings and of posts from the open phase on, and stop all other downloads."""
-        phase = self._context.phase
+        """Want the parts of these listings and of posts that may still be counted, and stop all other downloads."""
+        is_pending = self._context.is_pending
         for part_hash, part in self._parts.items():
-            still = [item for item in part.claims if item.post and (item.post.round, item.post.phase) >= phase]
+            still = [item for item in part.claims if item.post and is_pending(item.post.key)]
             if still:
                 claims.setdefault(part_hash, []).extend(still)
         for part_hash, part in self._parts.items():

@@ -310,6 +310,24 @@ def test_what_an_early_post_lists_stays_when_its_phase_opens() -> None:
     assert at.victim.parts == {part: GOOD}
 
 
+def test_a_late_post_whose_parts_were_on_their_way_when_its_phase_closed_counts_once_they_are_here() -> None:
+    at = stage(version=3, late_rounds=1)
+    block = a_block(at)
+    at.candidate(block)
+    at.final(block)
+    late, payload = a_post(at, (GOOD, AGGREGATOR), author=2, round_number=2)
+    at.receive(PostMessage(late, payload))
+    at.chain.contents[sha256(b"")] = b""
+    posts = {item.sender: item for item in (*a_block(at).transactions, post(at.victim.key, at.genesis, 2, b""))}
+    block = at.block(posts=[posts[sender] for sender in sorted(posts.keys() - {late.sender})])
+    at.candidate(block)
+    at.final(block)
+    assert at.node.head.owed_to(late.key) is not None
+    assert not held(at, late)
+    send(at, GOOD, late.sender)
+    assert held(at, late)
+
+
 def test_a_node_does_not_fetch_parts_of_its_own_posts() -> None:
     """It lost its data, and hears its post from others; what its trainer wrote for it nobody else has."""
     at, payload = stage(), listing((GOOD, AGGREGATOR))
