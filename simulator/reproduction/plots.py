@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -59,6 +59,7 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
         if any(entry.paper is not None for entry in shown):
             axes.scatter([], [], marker="_", s=160, color="black", label="paper")
         axes.set_xticks(range(len(cells)), cells)
+        axes.set_xlim(-0.5, len(cells) - 0.5)  # also of cells in which nothing can be drawn
         metrics = {column.metric or variant.metric for variant in experiment.variants}
         axes.set_ylabel(f"round that reaches {column.fraction:g} of {column.of}" if column.of else _label(metrics))
         lowest = min((min(entry.known) for entry in shown), default=0.0)
@@ -77,19 +78,32 @@ def _draw_variant(
     at = [cells.index(entry.cell) + offset for entry in own]
     means = [statistics.mean(entry.known) for entry in own]
     if plot == "lines":
-        axes.plot(at, means, label=name, **line_style(place, variants))
+        axes.plot(at, [*map(_drawable, means)], label=name, **line_style(place, variants))
     elif plot == "boxes":
         face = bar_style(place)
-        axes.boxplot([entry.known for entry in own], positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
+        boxes = [[*filter(math.isfinite, entry.known)] for entry in own]
+        axes.boxplot(boxes, positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
         axes.bar([], [], label=name, **bar_style(place))
     else:
-        axes.bar(at, means, 0.9 * width, label=name, **bar_style(place))
+        axes.bar(at, [*map(_drawable, means)], 0.9 * width, label=name, **bar_style(place))
     if plot != "boxes":
         several = [(x, mean, e.deviation) for x, mean, e in zip(at, means, own, strict=True) if e.deviation is not None]
         for x, mean, deviation in several:  # one seed has no deviation
             axes.errorbar(x, mean, yerr=deviation, capsize=2, color="black", linewidth=0.8)
+    _mark_infinite(axes, zip(at, means, strict=True))
     known = [(x, entry.paper) for x, entry in zip(at, own, strict=True) if entry.paper is not None]
     axes.scatter([x for x, _ in known], [paper for _, paper in known], marker="_", s=160, color="black", zorder=3)
+
+
+def _drawable(value: float) -> float:
+    """The number, or NaN, which leaves a gap, for an infinite one."""
+    return value if math.isfinite(value) else math.nan
+
+
+def _mark_infinite(axes: Any, points: Iterable[tuple[float, float]]) -> None:
+    """Say at the upper edge where a number is infinite, as an epsilon may be, which no bar and no line shows."""
+    for x, _ in filter(lambda point: math.isinf(point[1]), points):
+        axes.text(x, 0.98, "∞", ha="center", va="top", transform=axes.get_xaxis_transform())
 
 
 def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[Entry]) -> None:
@@ -98,7 +112,7 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
     grid = [[float("nan")] * len(cells) for _ in variants]
     for entry in shown:
         grid[variants.index(entry.variant)][cells.index(entry.cell)] = statistics.mean(entry.known)
-    image = axes.imshow(grid, cmap="Blues", aspect="auto")
+    image = axes.imshow([[*map(_drawable, row)] for row in grid], cmap="Blues", aspect="auto")
     axes.set_xticks(range(len(cells)), cells)
     axes.set_yticks(range(len(variants)), variants)
     low, high = image.get_clim()
@@ -143,6 +157,9 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if axes.lines:
                 axes.legend(fontsize=7)
+            drawn = [point for variant in experiment.variants for point in curves[metric, cell, variant.name]]
+            if any(math.isinf(mean) for _, mean, _ in drawn):
+                axes.set_xlim(min(drawn)[0] - 0.5, max(drawn)[0] + 0.5)
     _save(figure, path)
 
 
@@ -150,10 +167,12 @@ def _draw_curve(
     axes: Any, name: str, curve: Sequence[tuple[int, float, float]], style: Mapping[str, Any], limit: float
 ) -> None:
     """Draw a mean in its band, which ends at ``limit``: no accuracy is above 100 %."""
-    rounds = [number for number, _, _ in curve]
-    axes.plot(rounds, [mean for _, mean, _ in curve], label=name, **style, markevery=max(1, len(rounds) // 12))
-    low, high = [mean - sd for _, mean, sd in curve], [min(limit, mean + sd) for _, mean, sd in curve]
+    rounds, means = [number for number, _, _ in curve], [_drawable(mean) for _, mean, _ in curve]
+    axes.plot(rounds, means, label=name, **style, markevery=max(1, len(rounds) // 12))
+    spread = [(mean, sd) for mean, (_, _, sd) in zip(means, curve, strict=True)]
+    low, high = [mean - sd for mean, sd in spread], [min(limit, mean + sd) for mean, sd in spread]
     axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=style["color"])
+    _mark_infinite(axes, ((number, mean) for number, mean, _ in curve))
 
 
 def curve_of(
