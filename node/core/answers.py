@@ -124,7 +124,9 @@ class Answers:
                 yield GetVotes(height, held.kind, held.attempt, lacking)
         if status.lock is not None and agreement.ballots.polka(status.lock[0]) is None:
             yield GetCertificate(height, *status.lock)
-        if lacking := self._lacking(status.posts, self._posts_held(), self._mark(self._senders_waited_for())):
+        if (lacking := self._lacking(status.posts, self._posts_held())) and (waited := self._senders_waited_for()):
+            lacking = self._lacking(lacking, self._mark(waited))
+        if lacking:
             yield GetPosts(*context.phase, lacking)
         if (owed := self._late_posts_lacking()) is not None:
             yield owed

@@ -8,7 +8,12 @@ from fedchain.chain.state import State, expected_contributors, posts_required
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.context import Context
 from fedchain.node.core.deadlines import opens_after_ms
-from fedchain.node.core.voting.vote_policy import is_patience_over, longest_awaited, patience_ends_ms
+from fedchain.node.core.voting.vote_policy import (
+    granted_until_ms,
+    is_patience_over,
+    longest_awaited,
+    patience_ends_ms,
+)
 
 
 class Quiet(NamedTuple):
@@ -114,7 +119,11 @@ class Attendance:
                 context.clock.quorum_ms = context.now.ms
             else:
                 lacking = min(lacking, required - len(posts))
-        if head.records and context.clock.quorum_ms is not None:
+        self._quiet_below, quorum_ms = changes + lacking, context.clock.quorum_ms
+        if quorum_ms is None:
+            self._quiet_until_ms = None
+        elif head.records:
             self._longest = longest_awaited(context, posts.keys())
-        self._quiet_below = changes + lacking
-        self._quiet_until_ms = None if context.clock.quorum_ms is None else patience_ends_ms(context)
+            self._quiet_until_ms = granted_until_ms(context, quorum_ms, self._longest)
+        else:
+            self._quiet_until_ms = patience_ends_ms(context)

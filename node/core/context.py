@@ -64,11 +64,11 @@ class Context:
     """Connected peers, in order of connection."""
     effects: list[Effect] = field(default_factory=list)
     """Effects of the current event, in order."""
+    me: PublicKey = field(init=False)
+    """Our public key."""
 
-    @property
-    def me(self) -> PublicKey:
-        """Our public key."""
-        return self.key.public_key
+    def __post_init__(self) -> None:
+        self.me = self.key.public_key
 
     @property
     def signatures(self) -> SignatureMemory:

@@ -19,6 +19,7 @@ from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.session import Session
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.content_cache import ContentCache
@@ -267,6 +268,11 @@ class Node:
         if is_first or follows is not Follows.NOTHING:
             self._advance()
         return context.effects
+
+    def notes(self, session: Session) -> bool:
+        """Take a process's statement as :meth:`handle` would, if all that follows is that it is kept; False: it does
+        more."""
+        return self._has_begun and self._parts.sessions.notes(session)
 
     def lull(self) -> Lull:
         """The lull since the last event, in which it takes posts; it is over with the next event."""

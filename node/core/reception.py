@@ -209,10 +209,8 @@ class Reception:
     def _on_status(self, peer: PublicKey, status: Status) -> Follows:
         parts = self._parts
         parts.catching_up.on_status(peer, status)
-        self._context.send(
-            (peer, question)
-            for question in parts.answers.questions(status, parts.voting.agreement, parts.blocks.wanted)
-        )
+        for question in parts.answers.questions(status, parts.voting.agreement, parts.blocks.wanted):
+            self._context.emit(Send(peer, question))
         parts.announcing.on_status(peer, status)
         return _advance_if(parts.twins.may_end())
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from typing import Any
 
+from fedchain.node.core.events import Moment
 from fedchain.simulator.disturbances import Clock
 
 STEP_MAX_S = 86_400.0
@@ -137,10 +138,17 @@ EPOCH_MS = 1_700_000_000_000
 
 
 class WallClock:
-    """One peer's wall clock: correct, or wrong according to its settings."""
+    """The wall clock of a peer, or of all those whose clocks are correct: it is wrong according to its settings."""
 
     def __init__(self, settings: Sequence[Clock] = ()) -> None:
         self._settings = tuple(settings)
+        self._moment = Moment(-1, 0)
+
+    def moment(self, now_ms: int) -> Moment:
+        """A moment of virtual time: one object for all events in it of all peers with this clock."""
+        if self._moment.ms != now_ms:
+            self._moment = Moment(now_ms, self.read_ms(now_ms))
+        return self._moment
 
     def read_ms(self, now_ms: int) -> int:
         """Its reading at a moment of virtual time, in milliseconds since the Unix epoch."""

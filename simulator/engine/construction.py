@@ -93,8 +93,10 @@ class Construction:
         behaviours, rates = self._behaviours(), dict(enumerate(scenario.hash_rates))
         pool: dict[Hash, Any] = {}
         known_parts: dict[Hash, Path] = {}
+        correct = WallClock()
         for number, key in enumerate(self.keys):
-            clock = WallClock([setting for setting in scenario.clocks if number in setting.peers])
+            settings = [setting for setting in scenario.clocks if number in setting.peers]
+            clock = WallClock(settings) if settings else correct
             draw = random.Random(derive(scenario.seed, "peer", number))
             folder = None if parts is None else LinkedPartFolder(parts / str(number), known_parts)
             yield SimulatedPeer(

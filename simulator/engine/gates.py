@@ -45,10 +45,9 @@ class Gates:
         gate, key = self._gates[number], self._members[neighbour]
         return key in self._memberships[number] if gate is None else gate.admits(key, self._now_s())
 
-    def pays(self, number: int, neighbour: int) -> bool:
-        """Charge a message to the neighbour's budget; False if the message is to be ignored."""
+    def pays(self, number: int, neighbour: int, now_s: float) -> bool:
+        """Charge a message that comes now to the neighbour's budget; False if the message is to be ignored."""
         gate = self._gates[number] or self._open(number)
-        now_s = self._now_s()
         if gate.pays(self._members[neighbour], now_s):
             return True
         self._note_ban(gate, number, neighbour)

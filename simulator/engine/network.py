@@ -403,19 +403,21 @@ class SimulatedNetwork:
         self._timer = self._loop.call_at(self._wake_ms / 1000, self._deliver_due)
 
     def _deliver_due(self) -> None:
-        now_ms = self._loop.now_ms()
+        now_ms, now_s = self._loop.now_ms(), self._loop.time()
         while self._times_ms and self._times_ms[0] <= now_ms:
             for sender, parcel, receivers in self._arrivals.pop(heapq.heappop(self._times_ms)):
                 message = parcel.message
                 if type(message) is PostMessage and message.post.sender == self._members[sender]:
-                    self._deliver_post(sender, parcel, receivers, Arrival(message.post, message.payload, now_ms))
+                    self._deliver_post(sender, parcel, receivers, Arrival(message.post, message.payload, now_ms), now_s)
                 else:
                     for number in receivers:
-                        self._deliver(number, sender, parcel)
+                        self._deliver(number, sender, parcel, now_s)
         self._timer = None
         self._set_timer()
 
-    def _deliver_post(self, sender: int, parcel: Parcel, receivers: Sequence[int], arrival: Arrival) -> None:
+    def _deliver_post(
+        self, sender: int, parcel: Parcel, receivers: Sequence[int], arrival: Arrival, now_s: float
+    ) -> None:
         """Hand peers a post from its author: to those in a lull at once, and to each other one in its turn."""
         place, received = 0, self.received_bytes
         while place < len(receivers):
@@ -427,10 +429,10 @@ class SimulatedNetwork:
                         received[number] += parcel.size_bytes
                     self._on_taken(taken, sender, parcel, arrival)
             if place < len(receivers):
-                self._deliver(receivers[place], sender, parcel)
+                self._deliver(receivers[place], sender, parcel, now_s)
                 place += 1
 
-    def _deliver(self, number: int, sender: int, parcel: Parcel) -> None:
+    def _deliver(self, number: int, sender: int, parcel: Parcel, now_s: float) -> None:
         """Hand a peer a parcel that reaches it, if its neighbour can pay for it."""
         if self._side[sender] != self._side[number]:
             return
@@ -438,8 +440,9 @@ class SimulatedNetwork:
         receiver, is_gossip = self._receivers[number], parcel.gossip
         if receiver is None or (self._broken and (number, sender) in self._broken):
             return
-        self._end_lull(number)
-        if not self.gates.pays(number, sender) or (is_gossip and not self._remember(number, parcel.identity)):
+        if self._lulls[number] is not None:
+            self._end_lull(number)
+        if not self.gates.pays(number, sender, now_s) or (is_gossip and not self._remember(number, parcel.identity)):
             return
         self._on_delivery(number, sender, parcel)
         verdict = receiver(self._members[sender], parcel.message)

@@ -26,7 +26,7 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Executor, Job, Question
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.network.messages import Message, PostMessage
+from fedchain.network.messages import Message, PostMessage, SessionMessage
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
@@ -69,6 +69,9 @@ class Observer(Protocol):
 
     def on_post(self, numbers: Sequence[int], arrival: Arrival) -> None:
         """Nodes of honest peers have taken a post, from which nothing else followed."""
+
+    def on_session(self) -> None:
+        """A node of an honest peer has noted a statement of a process, and nothing followed."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
@@ -200,7 +203,6 @@ class SimulatedPeer:
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
         self._next_keys: tuple[PublicKey, ...] = ()  # that members are going to take, as the network was told
-        self._moment = Moment(-1, 0)  # of the last event
         self._alarm: asyncio.TimerHandle | None = None
         self._verbs = Verbs(
             store=self._store,
@@ -345,11 +347,7 @@ class SimulatedPeer:
         return self._follow(event, old, effects)
 
     def _now(self) -> Moment:
-        """The current moment, one object for all events in it."""
-        now_ms = self._around.loop.now_ms()
-        if self._moment.ms != now_ms:
-            self._moment = Moment(now_ms, self._clock.read_ms(now_ms))
-        return self._moment
+        return self._clock.moment(self._around.loop.now_ms())
 
     def _follow(self, event: Event, old: State, effects: Sequence[Effect]) -> Refused | None:
         """Carry out a node's effects and return its refusal of the event. ``old`` was its head."""
@@ -410,14 +408,19 @@ class SimulatedPeer:
         self.crash()
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        """Take a message as :meth:`handle` does. A post in a lull takes one step, as do those that come behind it."""
-        if type(message) is PostMessage and self.is_honest and self.node is not None:
-            lull = self.node.lull()
+        """Take a message as :meth:`handle` does. A post in a lull takes one step, as do those that come behind it, and
+        so does a process's statement that is merely kept."""
+        node = self.node if self.is_honest else None
+        if type(message) is PostMessage and node is not None:
+            lull = node.lull()
             arrival = Arrival(message.post, message.payload, self._around.loop.now_ms())
             if taken_in_lulls(arrival, (0,), 0, (lull,)):
                 self._around.observer.on_post((self.number,), arrival)
                 self._endpoint.rest(lull)
                 return Verdict.ACCEPT
+        elif type(message) is SessionMessage and node is not None and node.notes(message.session):
+            self._around.observer.on_session()
+            return Verdict.ACCEPT
         return self.handle(MessageReceived(sender, message))
 
     def _compute(self, job: jobs.Job) -> None:

@@ -242,6 +242,10 @@ class Simulation:
         self._count_events(len(numbers))
         self.checker.inclusion.on_post(numbers, arrival.post, arrival.now_ms)
 
+    def on_session(self) -> None:
+        """A node of an honest peer noted a statement of a process, and did nothing else."""
+        self._count_events(1)
+
     def _on_taken(self, numbers: Sequence[int], sender: int, parcel: Parcel, arrival: Arrival) -> None:
         """The network gave a post to nodes in a lull."""
         self._trace.deliver_to_all(numbers, sender, parcel)

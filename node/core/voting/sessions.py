@@ -38,6 +38,47 @@ HANDED_MAX = 4
 """Most statements of other sessions of its key that a peer is handed at once."""
 
 
+class _Statements:
+    """The statements that are kept, by the places of their members: one of each as a rule, which takes no entry."""
+
+    def __init__(self) -> None:
+        self._first: list[Session | None] = []
+        self._further: dict[int, tuple[Session, ...]] = {}
+        self._at = Counter[int]()  # their number by height
+
+    def __len__(self) -> int:
+        return self._at.total()
+
+    def __contains__(self, seat: int) -> bool:
+        return seat < len(self._first) and self._first[seat] is not None
+
+    def of(self, seat: int, member: PublicKey) -> list[Session]:
+        """Those of the key that a place's member has now, in the order in which they came."""
+        said = (self._first[seat], *self._further.get(seat, ())) if seat in self else ()
+        return [item for item in said if item is not None and item.member == member]
+
+    def add(self, seat: int, session: Session) -> None:
+        """Keep one more statement."""
+        if seat >= len(self._first):
+            self._first += [None] * (seat + 1 - len(self._first))
+        if self._first[seat] is None:
+            self._first[seat] = session
+        else:
+            self._further[seat] = *self._further.get(seat, ()), session
+        self._at[session.height] += 1
+
+    def drop_below(self, height: int) -> None:
+        """Drop what was said at lower heights."""
+        if all(said >= height for said in self._at):
+            return
+        first, further, self._first, self._further = self._first, self._further, [], {}
+        self._at.clear()
+        for seat, item in enumerate(first):
+            for session in () if item is None else (item, *further.get(seat, ())):
+                if session.height >= height:
+                    self.add(seat, session)
+
+
 class Sessions:
     """Listens for other processes with our key, and helps other members to find theirs.
 
@@ -49,8 +90,7 @@ class Sessions:
 
     def __init__(self, context: Context, number: bytes, *, has_listened: bool = False) -> None:
         self._context, self._number, self._has_listened = context, number, has_listened
-        self._kept: dict[PublicKey, tuple[Session, ...]] = {}
-        self._kept_at = Counter[int]()  # their number by height
+        self._kept = _Statements()
         self._gone: set[PublicKey] = set()  # peers that were disconnected: they may be connected to our twin meanwhile
         self._has_begun = context.head.height > 0 or context.journal != Journal()  # whether our key may have signed
         self._until = 0  # height up to which we announce ourselves
@@ -65,28 +105,42 @@ class Sessions:
 
     def on_session(self, peer: PublicKey, session: Session) -> None:
         """Take a statement that a process has a member's key, passed on by a peer. Raises Refused."""
-        context, member = self._context, session.member
-        if member not in context.head.roster.seats:
-            unknown = OutOfWindow if context.head.records else InvalidSignature  # others may know of another key
+        context, head, member = self._context, self._context.head, session.member
+        seat = head.roster.seats.get(member)
+        if seat is None:
+            unknown = OutOfWindow if head.records else InvalidSignature  # others may know of another key
             raise unknown("session's member", f"{member.hex()[:16]}… is no member")
-        if not context.head.roster.is_active(member):
+        if not head.roster.is_active(member):
             raise OutOfWindow("session's member", f"{member.hex()[:16]}… does not count now")
-        if abs(session.height - context.head.height) > HEIGHTS_APART:
-            raise OutOfWindow("session's height", f"{session.height} found, our head is {context.head.height}")
-        kept = self._kept.get(member, ())
+        if abs(session.height - head.height) > HEIGHTS_APART:
+            raise OutOfWindow("session's height", f"{session.height} found, our head is {head.height}")
+        kept = self._kept.of(seat, member)
         if session in kept or session.number == self._number:
             raise AlreadyKnown("session", f"{session.number.hex()} said so")
-        if sum(known.height == session.height for known in kept) >= KEPT_MAX:
+        if kept and sum(known.height == session.height for known in kept) >= KEPT_MAX:
             raise LimitReached("sessions", f"{KEPT_MAX} of {member.hex()[:16]}… at height {session.height} are kept")
         if not context.is_signed(member, session):
             raise InvalidSignature("signature", f"{session.signature.hex()[:16]}… is not {member.hex()[:16]}…'s")
-        self._kept[member] = *kept, session
-        self._kept_at[session.height] += 1
+        self._kept.add(seat, session)
         if member == context.me:
             self._meet(session)
-        elif member == peer:  # its own statement: other sessions of its key may reach it in no other way
+        elif kept and member == peer:  # its own statement: other sessions of its key may reach it in no other way
             others = [known for known in kept if known.number != session.number]
             context.send((peer, SessionMessage(known)) for known in others[-HANDED_MAX:])
+
+    def notes(self, session: Session) -> bool:
+        """Keep another member's first statement, made at our height; whether it was one that :meth:`on_session` would
+        keep, and do nothing else."""
+        context, head, member = self._context, self._context.head, session.member
+        seat = head.roster.seats.get(member)
+        if seat is None or seat in self._kept or member == context.me or session.number == self._number:
+            return False
+        if session.height != head.height or not head.roster.is_active(member):
+            return False
+        if not context.is_signed(member, session):
+            return False
+        self._kept.add(seat, session)
+        return True
 
     def on_connected(self, peer: PublicKey, *, is_greeted: bool) -> None:
         """A peer is connected. If the network keeps one connection to a key, ours may have replaced our twin's."""
@@ -118,18 +172,11 @@ class Sessions:
         """The head moved: drop statements far below it, and peers whose keys are no members' any more."""
         if len(self._gone) > len(self._context.head.roster):
             self._gone.intersection_update(self._context.head.roster.seats)
-        low = self._context.head.height - HEIGHTS_APART
-        passed = [height for height in self._kept_at if height < low]
-        if not passed:
-            return
-        for height in passed:
-            del self._kept_at[height]
-        near = {member: tuple([item for item in kept if item.height >= low]) for member, kept in self._kept.items()}
-        self._kept = {member: kept for member, kept in near.items() if kept}
+        self._kept.drop_below(self._context.head.height - HEIGHTS_APART)
 
     def kept(self) -> int:
         """Number of statements that are kept."""
-        return self._kept_at.total()
+        return len(self._kept)
 
     def _meet(self, session: Session) -> None:
         """Take another session of our own key, of an earlier process or of one that runs."""

@@ -148,8 +148,12 @@ def waits_until_ms(context: Context, counted: Set[PublicKey]) -> int:
     head, clock = context.head, context.clock
     if clock.quorum_ms is None:
         return clock.since_ms + opens_after_ms(head) + head.rules.phase_timeout_ms
-    member = longest_awaited(context, counted)
-    return clock.quorum_ms + (0 if member is None else patience_of(head)[member])
+    return granted_until_ms(context, clock.quorum_ms, longest_awaited(context, counted))
+
+
+def granted_until_ms(context: Context, quorum_ms: int, longest: PublicKey | None) -> int:
+    """Time until which this peer waits in version 3, where the posts required are in: see :func:`longest_awaited`."""
+    return quorum_ms + (0 if longest is None else patience_of(context.head)[longest])
 
 
 def longest_awaited(context: Context, counted: Set[PublicKey]) -> PublicKey | None:

@@ -542,7 +542,7 @@ def test_posts_that_were_taken_are_paid_when_the_lull_ends() -> None:
 
         def take(*_: Any) -> None:
             it.network.attach(1, None)  # as any other message to it does
-            paid.append(sum(it.network.gates.pays(1, 0) for _ in range(burst)))
+            paid.append(sum(it.network.gates.pays(1, 0, it.loop.time()) for _ in range(burst)))
 
         it.network._on_taken = take
         it.post()

@@ -23,7 +23,7 @@ from fedchain.node.core.voting.sessions import (
     Sessions,
 )
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.support.chain.builders import genesis, keys
+from tests.support.chain.builders import double_post, genesis, keys
 from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import PREVOTE, Stage, published, refused, sent, votes
 
@@ -256,6 +256,55 @@ def _told(stage: Stage, effects: list[Effect]) -> list[PublicKey]:
         for effect in sends
         if isinstance(effect.message, SessionMessage) and effect.message.session.number == _own(stage)
     ]
+
+
+# --- without a whole turn
+
+
+def test_a_members_first_statement_is_noted_as_a_whole_turn_keeps_it() -> None:
+    noting, turning = _begun(), _begun()
+    other = noting.chain.key(noting.others[0])
+    message = _session(noting, other, ELSEWHERE)
+    assert noting.node.notes(message.session)
+    assert turning.receive(message) == []
+    assert noting.digest() == turning.digest()
+    for stage in (noting, turning):
+        assert stage.node._parts.sessions.kept() == 1
+        assert refused(stage.receive(message)) == ["AlreadyKnown"]
+
+
+def test_a_statement_of_which_more_follows_is_not_noted() -> None:
+    stage = _begun()
+    sessions, at, other = stage.node._parts.sessions, stage.node.head.height, stage.chain.key(stage.others[0])
+    plain = _session(stage, other, ELSEWHERE).session
+    further = [
+        replace(plain, signature=bytes(64)),
+        replace(plain, member=stage.others[1]),
+        _session(stage, stage.victim.key, ELSEWHERE).session,
+        _session(stage, keys(9)[8], ELSEWHERE).session,
+        _session(stage, other, _own(stage)).session,
+        *(_session(stage, other, ELSEWHERE, height=at + apart).session for apart in (-1, 1)),
+    ]
+    assert [stage.node.notes(session) for session in further] == [False] * len(further)
+    assert sessions.kept() == 0
+    assert stage.node.notes(plain)
+    assert not stage.node.notes(plain)
+    assert not stage.node.notes(_session(stage, other, OLD).session), "its process is to hear of the first one"
+    assert sessions.kept() == 1
+
+
+def test_a_convicted_members_statement_is_not_noted() -> None:
+    stage = _begun()
+    culprit = stage.others[0]
+    stage.final(stage.block(evidence=[double_post(stage.chain.key(culprit), stage.genesis, 1)]))
+    assert not stage.node.head.roster.is_active(culprit)
+    assert not stage.node.notes(_session(stage, stage.chain.key(culprit), ELSEWHERE).session)
+
+
+def test_a_node_that_has_not_begun_notes_nothing() -> None:
+    stage = _begun()
+    stage.node._has_begun = False
+    assert not stage.node.notes(_session(stage, stage.chain.key(stage.others[0]), ELSEWHERE).session)
 
 
 # --- bounds
