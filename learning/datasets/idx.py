@@ -1,6 +1,7 @@
 """IDX files, as MNIST, Fashion-MNIST and EMNIST are published."""
 
 import gzip
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ EMNIST_ARCHIVE = "gzip.zip"
 def read(files: Files) -> Dataset:
     """Read the four files of the catalogue, compressed or not: images and labels for training, and for the test."""
     names = [file.name for file in files.info.files]
-    return _build(files, [_parse_whole(files, name, *files.read(name, name.removesuffix(".gz"))) for name in names])
+    with ThreadPoolExecutor() as pool:  # unpacking them is most of the time, and waits for nothing of Python
+        found = pool.map(lambda name: files.read(name, name.removesuffix(".gz")), names)
+        return _build(files, [_parse_whole(files, name, *file) for name, file in zip(names, found, strict=True)])
 
 
 def read_emnist(files: Files) -> Dataset:
