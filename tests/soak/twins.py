@@ -41,7 +41,7 @@ WAIT_S = 180.0
 def main() -> None:
     """Run them, and say what became of the nodes."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak twins", description=__doc__)
-    parser.add_argument("--count", type=int, default=20, help="federations of each kind, of which there are 56")
+    parser.add_argument("--count", type=int, default=20, help="federations of each kind, of which there are 48")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--machines", type=int, default=3, help="machines that are copied, of real processes")
     given = parser.parse_args()
