@@ -124,6 +124,13 @@ def place_of(roster: Roster, records: Sequence[Member], change: Change) -> int |
     return next((place for place, record in enumerate(records) if record.came_with == change.member), None)
 
 
+def successor_of(roster: Roster, records: Sequence[Member], key: PublicKey) -> PublicKey | None:
+    """The key that a member has in place of this one, which it had lately or came with; None if nobody has."""
+    if key in roster.seats:
+        return roster.successors.get(key)
+    return next((record.key for record in records if record.came_with == key), None)
+
+
 def churn_max(active: int) -> int:
     """Most members that are added in one round, and most that are taken out: a quarter, and one in any case."""
     return max(1, active // 4)

@@ -20,6 +20,7 @@ from fedchain.chain.explorer.founding import view_rules
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member import Standing
+from fedchain.chain.membership.succession import successor_of
 from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
@@ -231,14 +232,15 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, h
 
 def _expect_membership(config: NodeConfig, key: "PrivateKey", head: State) -> None:
     """Raise NodeConfigError if a key takes no part any more, by the chain that is here."""
+    following = successor_of(head.roster, head.records, key.public_key)
+    if following is not None:
+        raise NodeConfigError(
+            f"the key in {config.key} was replaced by {address(following)}, as of height {head.height}; name that key"
+        )
     number = head.roster.seats.get(key.public_key)
     if number is None:
         return
     record = head.records[number]
-    if record.key != key.public_key:
-        raise NodeConfigError(
-            f"the key in {config.key} was replaced by {address(record.key)}, as of height {head.height}; name that key"
-        )
     if record.standing.is_for_good:
         how = "left" if record.standing is Standing.LEFT else "was removed by the others"
         raise NodeConfigError(f"peer {number} {how}, from round {record.round} on; a key never comes back")

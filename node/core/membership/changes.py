@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fedchain.chain.exceptions import AlreadyKnown, InvalidChange
 from fedchain.chain.membership.change import Change
 from fedchain.chain.membership.rules import validate_change
+from fedchain.chain.membership.succession import successor_of
 from fedchain.crypto.address import address
 from fedchain.network.messages import ChangeMessage
 from fedchain.node.core.context import Context
@@ -63,7 +64,7 @@ class Changes:
         round of a version that this program does not know, in which it could neither judge nor sign.
         """
         head = self._context.head
-        following = head.roster.successors.get(self._context.me)
+        following = successor_of(head.roster, head.records, self._context.me)
         if following is not None:
             reason = f"this key was replaced by {address(following)}, as of height {head.height}"
             self._context.emit(Stop(f"{reason}: start the node with that key"))

@@ -201,16 +201,17 @@ def test_amended_rules_and_a_key_that_the_chain_knows(config: NodeConfig, tmp_pa
 
 
 @pytest.mark.usefixtures("no_data")
-@pytest.mark.parametrize("case", ["replaced", "left", "convicted"])
+@pytest.mark.parametrize("case", ["replaced", "replaced long ago", "left", "convicted"])
 def test_a_key_that_takes_no_part_any_more(config: NodeConfig, tmp_path: Path, case: str) -> None:
     path = write_genesis(tmp_path / "living", replace(DIGITS, clients=5), version=3, admission=Admission.QUORUM)
     document = Genesis.decode(path.read_bytes())
     chain = ChainBuilder(document)
-    if case == "replaced":
+    if case.startswith("replaced"):
         chain.extend(changes=[sign_rekey(ME, keys(9)[8], document.chain_id, sequence=0, until=UNTIL)])
-        said = (
-            f"the key in {config.key} was replaced by {address(keys(9)[8].public_key)}, as of height 2; name that key"
-        )
+        while case == "replaced long ago" and chain.state.roster.successors:
+            chain.extend()
+        by, height = address(keys(9)[8].public_key), chain.state.height + 1
+        said = f"the key in {config.key} was replaced by {by}, as of height {height}; name that key"
     elif case == "left":
         chain.extend(changes=[own(chain, 0)])
         chain.extend_many(2)

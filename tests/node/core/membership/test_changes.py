@@ -172,3 +172,18 @@ def test_a_node_stops_when_its_key_was_replaced() -> None:
     assert stop == reason
     stage.victim.node = stage.victim.new_node()  # started again all the same
     assert reason in [effect.reason for effect in stage.handle(Tick()) if isinstance(effect, Stop)]
+
+
+def test_a_node_stops_whose_chain_says_that_its_key_was_replaced_long_ago() -> None:
+    """Its operator put back an old copy of the key. The others let it in no more, and have nothing to tell it."""
+    stage = living_stage()
+    block = stage.chain.extend(
+        changes=[sign_rekey(keys(1)[0], keys(9)[8], stage.genesis.chain_id, sequence=0, until=UNTIL)]
+    )
+    stage.receive(FinalMessage(block, stage.chain.certificate(block)))
+    while stage.node.head.roster.successors:
+        block = stage.chain.extend(miner=keys(2)[1])
+        stage.receive(FinalMessage(block, stage.chain.certificate(block)))
+    stage.victim.node = stage.victim.new_node()
+    (stop,) = [effect.reason for effect in stage.handle(Tick()) if isinstance(effect, Stop)]
+    assert f"this key was replaced by {address(keys(9)[8].public_key)}" in stop
