@@ -7,6 +7,7 @@ packages are only looked up when a method is asked for.
 import importlib
 import importlib.machinery
 import importlib.util
+import json
 import math
 import os
 import re
@@ -30,6 +31,8 @@ MODULES_VARIABLE = "FEDCHAIN_MODULES"
 
 HyperparameterValue = bool | int | float | str
 """Types of hyper-parameters: values that a configuration file and the genesis document can hold."""
+
+_TYPES = (bool, int, float, str)
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {
@@ -93,9 +96,11 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
             raise UnknownName(f"{HYPERPARAMETER} {name}", parameter, known)
         checked[parameter] = _checked(f"{name}.{parameter}", value, known[parameter])
     try:
-        return method_class(**checked)
+        method = method_class(**checked)
     except TypeError as error:  # it lacks a part of the interface
         raise ConfigurationError(f"method {name}: {one_line(error)}") from error
+    _validate_fields(name, method)
+    return method
 
 
 def hyperparameter_names(method_class: "type[Method]") -> tuple[str, ...]:
@@ -150,6 +155,7 @@ def name_method(method: "str | type[Method] | Method") -> tuple[str, dict[str, H
         name = f"{script}:{kind.__qualname__}"
     if isinstance(method, type):
         return name, {}
+    _validate_fields(place, method)
     values = {field.name: getattr(method, field.name) for field in fields(method)}
     return name, {field.name: values[field.name] for field in fields(method) if values[field.name] != field.default}
 
@@ -340,17 +346,45 @@ def _registered_in(folders: tuple[tuple[str, int], ...]) -> dict[str, dict[str, 
     return found
 
 
+def _validate_fields(name: str, method: "Method") -> None:
+    """Raise `ConfigurationError` for a field of a user's own method that no document holds, by its default, too: a
+    chain would be founded that nobody can read.
+    """
+    if type(method).__module__.startswith("fedchain."):
+        return
+    known = _hyperparameters(type(method))
+    for field in fields(method):
+        what, expected, value = f"{name}.{field.name}", known[field.name], getattr(method, field.name)
+        try:
+            read = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            read = None
+        is_usual = expected in _TYPES or typing.get_origin(expected) is typing.Literal
+        if not is_usual and type(read) is not expected:
+            raise ConfigurationError(
+                f"{what} is of type {_shown(expected)}: a field is a hyper-parameter, of type bool, int, float or str, "
+                "or one of the values of a Literal; a ClassVar is none"
+            )
+        if not field.init:
+            raise ConfigurationError(f"{what} cannot be given: a field is a hyper-parameter; a ClassVar is none")
+        _checked(what, value if read is None else read, expected)
+
+
+def _shown(expected: Any) -> str:
+    return expected.__name__ if isinstance(expected, type) else str(expected)
+
+
 def _checked(name: str, value: HyperparameterValue, expected: Any) -> HyperparameterValue:
     """Return the value as the field's type wants it (an integer serves as a float), or refuse it."""
-    choices = typing.get_args(expected)
-    if choices:
+    if typing.get_origin(expected) is typing.Literal:
+        choices = typing.get_args(expected)
         if value not in choices:
             raise UnknownName(f"value of {name}", str(value), choices)
         return value
     if expected is float and type(value) is int:
         value = float(value)
     if type(value) is not expected:
-        raise ConfigurationError(f"{name} must be {expected.__name__}, not {type(value).__name__} ({value!r})")
+        raise ConfigurationError(f"{name} must be {_shown(expected)}, not {type(value).__name__} ({value!r})")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigurationError(f"{name} must be finite, not {value}")
     return value

@@ -1,16 +1,20 @@
 """Methods by name."""
 
+import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.fedavg import FedAvg
-from fedchain.learning.registry import METHODS, agreed_name, build_method, import_file, load_method
+from fedchain.learning.registry import METHODS, agreed_name, build_method, import_file, load_method, name_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +67,55 @@ def test_a_module_that_python_imported_stays_as_it_is(tmp_path: Path, monkeypatc
     file.write_text("number = 2")
     assert import_file("method", file) is module
     monkeypatch.delitem(sys.modules, "imported_before")
+
+
+def own(of: Any, **given: Any) -> type[FedAvg]:
+    """A method of a user's own with one field more."""
+    made = make_dataclass("Own", [("extra", of, field(kw_only=True, **given))], bases=(FedAvg,), frozen=True)
+    made.__module__ = "contributed"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (own(float | None, default=None), r"extra is of type float \| None: a field is a hyper-parameter"),
+        (own(tuple[float, ...], default=(1.0,)), r"extra is of type tuple\[float, ...\]: a field is"),
+        (own(np.ndarray, default_factory=lambda: np.ones(3)), r"extra is of type ndarray: a field is"),
+        (own(object, default=object()), r"extra is of type object: a field is"),
+        (own(float, default=math.inf), r"extra must be finite, not inf$"),
+        (own(int, default=1.5), r"extra must be int, not float \(1.5\)$"),
+        (own(Literal["a", "b"], default="c"), r"unknown value of contributed:Own.extra 'c'"),
+        (own(float, default=1.0, init=False), r"extra cannot be given: a field is"),
+    ],
+)
+def test_a_field_that_no_document_holds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, method: type[FedAvg], message: str
+) -> None:
+    """Such a method ended in a traceback, or founded a chain that nobody could read."""
+    monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Own=method))
+    with pytest.raises(ConfigurationError, match=message):
+        build_method("contributed:Own", {})
+    with pytest.raises(ConfigurationError, match=message):
+        name_method(method())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        own(float, default=1),
+        own(float, default=np.float64(0.5)),
+        own(Annotated[bool, "of a user's own"], default=True),
+        own(list, default_factory=list),
+    ],
+)
+def test_a_field_that_a_document_holds_is_taken(monkeypatch: pytest.MonkeyPatch, method: type[FedAvg]) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Own=method))
+    build_method("contributed:Own", {})
+
+
+@pytest.mark.parametrize(("of", "shown"), [(list, "list"), (float | None, r"float \| None")])
+def test_a_value_of_another_type_is_told_with_both(monkeypatch: pytest.MonkeyPatch, of: Any, shown: str) -> None:
+    monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Own=own(of, default=None)))
+    with pytest.raises(ConfigurationError, match=rf"contributed:Own.extra must be {shown}, not float \(2.0\)$"):
+        build_method("contributed:Own", {"extra": 2.0})
