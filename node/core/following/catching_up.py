@@ -72,7 +72,7 @@ class CatchingUp:
             context.fetch_knowledge(peer)
 
     def on_tick(self) -> bool:
-        """Ask again for everything that is missing; returns whether we joined at a head meanwhile."""
+        """Ask again for everything that is missing; returns whether our head moved meanwhile."""
         context = self._context
         self._ask()
         has_joined = self._note_joined(self._joining.on_tick())
@@ -80,7 +80,7 @@ class CatchingUp:
         self._replay.on_tick()
         if context.peers:
             context.fetch_knowledge(next(iter(context.peers)))
-        return has_joined
+        return has_joined or (self._replays and self.advance())  # a block may be given up by now
 
     def on_final(self, peer: PublicKey, block: Block, certificate: Certificate) -> bool:
         """Take a final block; returns whether it moved our head. Raises Refused."""

@@ -116,12 +116,12 @@ def _with_a_late_post(retention_blocks: int) -> tuple[Stage, list[Block]]:
     return stage, [*stage.chain.blocks.values()]
 
 
-def _answer_all(stage: Stage, without: bytes = b"") -> None:
-    """Let some time pass, and answer each question for a content, but for one that nobody has."""
+def _answer_all(stage: Stage, without: bytes = b"", only: bytes = b"") -> None:
+    """Let some time pass, and answer each question for a content, but for one that nobody has, or for one alone."""
     stage.wait(3)
     asked = [item for item in stage.victim.effects if isinstance(item, Send) and isinstance(item.message, GetContent)]
     for peer, question in [(item.peer, item.message) for item in asked if isinstance(item.message, GetContent)]:
-        if question.content_hash != without:
+        if question.content_hash == only or (question.content_hash != without and not only):
             stage.receive(Chunk(question.content_hash, 0, stage.chain.contents[question.content_hash]), peer)
 
 
@@ -151,3 +151,38 @@ def test_a_block_whose_late_post_was_made_from_what_others_dropped_is_taken_on_i
     _answer_all(stage, without=blocks[0].header.knowledge_root)
     assert stage.node.head.height == 3
     assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
+def _refuse_all(stage: Stage, seconds: int) -> None:
+    """Let time pass in which each question for a content is answered by a peer that lacks it."""
+    for _ in range(seconds):
+        for item in [item for item in stage.tick(1) if isinstance(item, Send)]:
+            if isinstance(item.message, GetContent):
+                stage.receive(Chunk(item.message.content_hash, item.message.offset, b""), item.peer)
+            elif isinstance(item.message, GetPayloads):
+                stage.receive(Payloads(item.message.height, ()), item.peer)
+
+
+def test_blocks_of_whose_contents_nobody_has_any_are_taken_on_their_certificates_in_the_end() -> None:
+    """As after an amendment by which all keep less: the node, which lacks it, stood still for ever."""
+    stage, blocks = _replaying()
+    for block in blocks:
+        _hand_out(stage, block)
+    _refuse_all(stage, 590)
+    assert stage.node.head.height == 0
+    _refuse_all(stage, 20)
+    assert stage.node.head.height == HEIGHT
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
+def test_a_block_of_whose_contents_some_come_is_waited_for() -> None:
+    stage, blocks = _replaying()
+    for block in blocks:
+        _hand_out(stage, block)
+    for post in blocks[0].transactions:
+        _refuse_all(stage, 590)
+        assert stage.node.head.height == 0
+        _answer_all(stage, only=post.payload_hash)
+    assert stage.node.head.height == 1
+    _refuse_all(stage, 590)
+    assert stage.node.head.height == 1, "what was recomputed shows that they are there"
