@@ -6,6 +6,7 @@ from functools import lru_cache
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import next_bits, work_from_bits
+from fedchain.chain.exceptions import ChainError
 from fedchain.chain.genesis import Contributor, Genesis
 from fedchain.chain.membership.amendment import Amendments
 from fedchain.chain.membership.in_force import rules_of
@@ -42,6 +43,18 @@ def apply_block(genesis: Genesis, state: State, block: Block) -> State:
     share the state after it.
     """
     return _applied(_Step(genesis, state, block))
+
+
+def apply_unjudged(genesis: Genesis, state: State, block: Block) -> State | None:
+    """The state after a block that may be invalid, as of a folder that somebody else wrote; None if none follows.
+
+    A state follows from a block with a wrong signature or a wrong aggregate. None does from one whose posts or changes
+    are of strangers, or whose numbers no state can hold.
+    """
+    try:
+        return apply_block(genesis, state, block)
+    except (ChainError, ArithmeticError, LookupError, TypeError, ValueError, AssertionError):
+        return None
 
 
 class _Step:

@@ -28,6 +28,9 @@ KEY_SIZE = 8
 STRANGER = -1
 """Place of a key that belongs to no member: only a chain that breaks the rules has one."""
 
+OFFSET_MS_MAX = 2**62
+"""Largest offset of a clock that is kept; valid votes show clocks up to ``CLOCK_MS_MAX``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -221,7 +224,7 @@ class Columns:
                 senders=array("i", [index.get(post[2], STRANGER) for post in posts]),
                 sizes=array("Q", [post[4] for post in posts]),
                 voters=array("i", [index.get(vote.voter, STRANGER) for vote in certificate.votes]),
-                offsets_ms=array("q", [vote.clock_ms - median for vote in certificate.votes]),
+                offsets_ms=array("q", [_within(vote.clock_ms - median) for vote in certificate.votes]),
             )
         )
         if height > self._keyed:  # the newest block is read twice
@@ -241,6 +244,11 @@ class Columns:
         if self._lines and self._lines[-1].height == height - 1:
             return self._lines[-1].time_ms
         return store.time_before(height)
+
+
+def _within(offset_ms: int) -> int:
+    """By how much a clock is ahead, as a line can hold it: in a folder that was altered a vote may show any number."""
+    return max(-OFFSET_MS_MAX, min(OFFSET_MS_MAX, offset_ms))
 
 
 def _count(totals: Mapping[int, _Total], line: Line) -> None:

@@ -7,7 +7,7 @@ ones that count. A walk takes one block after the other and never holds the whol
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedchain.chain.applying import apply_block
+from fedchain.chain.applying import apply_unjudged
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits
@@ -47,10 +47,10 @@ def walk(store: Store, first: int, last: int) -> Iterator[Entry]:
 
 
 def follow(genesis: Genesis, before: State | None, block: Block) -> State | None:
-    """The state after ``block``, valid or not; None if the block does not stand on ``before``."""
+    """The state after ``block``, valid or not; None if it does not stand on ``before``, or no state follows."""
     if before is None or block.header.parent_hash != before.block_hash or not is_canonical_bits(block.header.bits):
         return None
-    return apply_block(genesis, before, block)
+    return apply_unjudged(genesis, before, block)
 
 
 def _carries(block: Block, parent: Block) -> bool:

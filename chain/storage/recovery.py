@@ -17,7 +17,7 @@ from typing import Any
 
 import msgpack
 
-from fedchain.chain.applying import apply_block
+from fedchain.chain.applying import apply_unjudged
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
 from fedchain.chain.evidence import Evidence
@@ -169,14 +169,17 @@ def replay(connection: sqlite3.Connection, genesis: Genesis, state: State, last:
     """The blocks after ``state`` up to height ``last``, as far as each is held and stands on the state before it.
 
     Nothing is validated: the blocks were validated when they were stored, and each commits to the state computed here.
+    One that was altered on the disk, and from which no state follows, ends them.
     """
     for height in range(state.height + 1, last + 1):
         block = _read_block(connection, height)
         if block is None or not _stands_on(block.header, state):
             return
-        step = Step(state, block, apply_block(genesis, state, block))
-        yield step
-        state = step.after
+        after = apply_unjudged(genesis, state, block)
+        if after is None:
+            return
+        yield Step(state, block, after)
+        state = after
 
 
 def _top_height(connection: sqlite3.Connection) -> int:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from fedchain.chain.storage.rows import FINALS, to_row
 from fedchain.files.layout import DATABASE
 from fedchain.web.knowledge import Drift, KnowledgeReader
 from tests.support.chain.builders import ChainBuilder
+from tests.support.chain.explored import finals
 from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -68,3 +70,16 @@ def test_the_page_of_a_round_whose_only_block_is_damaged_says_so(tmp_path: Path,
         assert answer.status_code == 404, path
         assert "the block at height 2 is damaged" in answer.text, path
     assert client.get("/run/round/3").status_code == 200
+
+
+def test_phases_that_the_method_does_not_have_end_no_page(tmp_path: Path, chain: ChainBuilder) -> None:
+    folder, head = write_run(tmp_path / "run", chain), finals(chain)[-1]
+    first, *others = head.block.transactions
+    block = replace(head.block, header=replace(head.block.header, phase=7))
+    block = replace(block, transactions=(replace(first, phase=9), *others))
+    with closing(sqlite3.connect(folder / "chain" / DATABASE)) as connection, connection:
+        connection.execute("DELETE FROM finals WHERE height = ?", (block.header.height,))
+        FINALS.insert(connection, to_row(replace(head, block=block))[1])
+    client = TestClient(site(folder).app, base_url=HOME)
+    for page in ("participation", "member/1", f"round/{block.header.round}"):
+        assert client.get(f"/run/{page}").status_code == 200, page

@@ -71,7 +71,8 @@ def participation(
     found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
     founded = range(len(rules.participants), len(rules.members))
     absent = MEANINGS["absent"] + ("; it may not have been drawn" if rules.contributors_per_round else "")
-    own = (line for line in lines if line.round and rules.phases[line.phase].by is not Contributor.AGGREGATOR)
+    of_participants = {place for place, phase in enumerate(rules.phases) if phase.by is not Contributor.AGGREGATOR}
+    own = (line for line in lines if line.round and line.phase in of_participants)
     for round_number, of_round in groupby(own, key=lambda line: line.round):
         phases = [_Closed(line, set(line.senders), _uncounted(line, seen.get(line.height, ()))) for line in of_round]
         last = phases[-1].line.height

@@ -56,12 +56,17 @@ def round_(chain: Chain, reading: Reading, name: str) -> Context:
     heights = [item.height for item in view.blocks]
     places = reading.numbers
     phases = {item.phase: place for place, item in enumerate(view.blocks)}
+
+    def order(phase: str, member: str) -> tuple[int, int]:
+        # A stored post may name a phase that no block has.
+        return phases.get(phase, len(phases)), places.get(member, -1)
+
     return {
         "round": view,
         "before": number - 1 if number > 1 and has_block(reading, number - 1) else None,
         "after": number + 1 if has_block(reading, number + 1) else None,
-        "posts": sorted(view.transactions, key=lambda item: (phases[item.phase], places.get(item.sender, -1))),
-        "missing": sorted(view.missing, key=lambda item: (phases[item.phase], places.get(item.member, -1))),
+        "posts": sorted(view.transactions, key=lambda item: order(item.phase, item.sender)),
+        "missing": sorted(view.missing, key=lambda item: order(item.phase, item.member)),
         "blocks": timed_blocks(chain, reading, min(heights), max(heights)),
         "measured": measured_of(chain).get(number),
     }
