@@ -28,7 +28,7 @@ from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.payload.tensor_file import array_pieces
 from fedchain.learning.post_form import PostForm
-from fedchain.learning.registry import build_method
+from fedchain.learning.registry import build_method, validate_model
 from fedchain.learning.round import NO_CHAIN, LatePost, Occasion, OffChain, ReadPost, Round, Tensors
 
 PHASES_KEPT = 2
@@ -88,7 +88,7 @@ class Application:
         """The shapes of every architecture; see `LearningConfig.architecture_of`."""
         self.info: ModelInfo = self.infos[0]
         for info in self.infos:
-            self.method.validate_model(info)
+            validate_model(self.method, info)
         self._knowledge = KnowledgeReader(self.method, self.info, config.clients)
         self._public = Round(
             0,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedchain.crypto.hashing import sha256
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, PartMissing
-from fedchain.learning.method import Method
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, PartMissing, raise_refusal
+from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
@@ -23,7 +23,7 @@ from fedchain.learning.payload.bulk import (
 )
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.part_folder import PartStore
-from fedchain.learning.payload.spec import TensorSpec
+from fedchain.learning.payload.spec import WIRE_DTYPES, TensorSpec
 from fedchain.learning.round import Tensors
 
 
@@ -119,7 +119,7 @@ def payload_specs(method: Method, info: ModelInfo, clients: int) -> dict[str, tu
     """
     kinds, places = kinds_of(method, info), clients + 1  # a dedicated aggregator has no data, and the last place
     return {
-        phase.name: (*method.payload_spec(phase, info), *manifest_spec(kinds.get(phase.name, {}), places))
+        phase.name: (*_stated(method, "payload_spec", phase, info), *manifest_spec(kinds.get(phase.name, {}), places))
         for phase in (*method.setup, *method.phases)
     }
 
@@ -128,6 +128,28 @@ def knowledge_specs(method: Method, info: ModelInfo, clients: int) -> dict[str, 
     """State the tensors that each phase leaves behind, in the same way."""
     kinds, places = kinds_of(method, info), clients + 1
     return {
-        phase.name: (*method.knowledge_spec(phase, info), *left_behind_spec(kinds.get(phase.name, {}), places))
+        phase.name: (
+            *_stated(method, "knowledge_spec", phase, info),
+            *left_behind_spec(kinds.get(phase.name, {}), places),
+        )
         for phase in (*method.setup, *method.phases)
     }
+
+
+def _stated(method: Method, which: str, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
+    """Return what the method states of a phase. Raises `ConfigurationError` where a user's own states no tensors."""
+    what = f"{type(method).__name__}.{which} of phase {phase.name}"
+    try:
+        specs = tuple(getattr(method, which)(phase, info))
+    except Exception as error:
+        raise_refusal(error, what, type(method))
+    if wrong := [spec for spec in specs if not isinstance(spec, TensorSpec)]:
+        raise ConfigurationError(f"{what} must be TensorSpec objects, not {wrong[0]!r}")
+    for spec in specs:
+        if spec.dtype not in WIRE_DTYPES:
+            raise ConfigurationError(f"{what}: {spec.name} must be of {', '.join(WIRE_DTYPES)}, not {spec.dtype}")
+        if any(size < -1 for size in spec.shape):
+            raise ConfigurationError(f"{what}: {spec.name} has the shape {spec.shape}; -1 alone is a free size")
+    if twice := [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]:
+        raise ConfigurationError(f"{what}: tensors are named twice: {', '.join(twice)}")
+    return specs

@@ -177,6 +177,15 @@ def raise_told(error: Exception, who: str, asked: type | None = None) -> NoRetur
     raise result from error
 
 
+def raise_refusal(error: Exception, what: str, asked: type) -> NoReturn:
+    """Raise a `ConfigurationError`, which begins with `what`, for an error with which a user's own class refuses to
+    begin; the error itself if it is one of ours, or the class is.
+    """
+    if isinstance(error, LearningError) or asked.__module__.startswith("fedchain."):
+        raise error
+    raise ConfigurationError(f"{what}: {one_line(error)}") from error
+
+
 def passed_own_code(error: BaseException) -> bool:
     """Whether an error passed a user's own code, so that :func:`one_line` names a line of it."""
     return bool(_place(error))

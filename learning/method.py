@@ -348,6 +348,10 @@ def validate_range(
 def _validate_phases(method: Method) -> None:
     """Raise `ConfigurationError` unless each phase has a name of its own and a method of that name."""
     phases = (*method.setup, *method.phases)
+    if wrong := [phase for phase in phases if not isinstance(phase, Phase)]:
+        raise ConfigurationError(f"phases of {type(method).__name__} must be Phase objects, not {wrong[0]!r}")
+    if not method.phases:
+        raise ConfigurationError(f"{type(method).__name__} has no phase in a round")
     names = [phase.name for phase in phases]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"phases of {type(method).__name__} are named twice: {', '.join(names)}")

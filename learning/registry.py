@@ -21,10 +21,11 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
+from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line, raise_refusal
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Method
+    from fedchain.learning.models.model_info import ModelInfo
 
 MODULES_VARIABLE = "FEDCHAIN_MODULES"
 """Variable of the environment: a folder whose modules can be imported, behind all others."""
@@ -99,8 +100,18 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
         method = method_class(**checked)
     except TypeError as error:  # it lacks a part of the interface
         raise ConfigurationError(f"method {name}: {one_line(error)}") from error
+    except Exception as error:
+        raise_refusal(error, f"method {name}", method_class)
     _validate_fields(name, method)
     return method
+
+
+def validate_model(method: "Method", info: "ModelInfo") -> None:
+    """Raise `ConfigurationError` for a model that the method cannot work with, whatever a user's own one raises."""
+    try:
+        method.validate_model(info)
+    except Exception as error:
+        raise_refusal(error, f"{type(method).__name__}.validate_model", type(method))
 
 
 def hyperparameter_names(method_class: "type[Method]") -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from fedchain.learning.models.registry import describe
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.part_folder import PartStore
 from fedchain.learning.privacy.ledger import PrivacyLedger
-from fedchain.learning.registry import build_method
+from fedchain.learning.registry import build_method, validate_model
 from fedchain.learning.round import NO_CHAIN, Tensors
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.learning.task.custom import open_data_source
@@ -90,7 +90,7 @@ class Learner:
         self._method = build_method(config.method, dict(config.hyperparameters))
         self._infos = infos_of(config)
         for info in self._infos:
-            self._method.validate_model(info)
+            validate_model(self._method, info)
         self._info = self._infos[0]
         self._secrets_of, self._ledger_of, self._parts_of = stores.opened()
         self._spools = stores.spools

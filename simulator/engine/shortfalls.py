@@ -1,9 +1,10 @@
 """Shortfalls: contributions that peers could not make, and those that others could not use."""
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, may_close_empty, posts_required
 from fedchain.crypto.keys import PublicKey
-from fedchain.learning.exceptions import DecryptionRefused, NothingToPost
+from fedchain.learning.exceptions import DecryptionRefused, LearningError
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.node.core.effects import Contribute
 
@@ -37,17 +38,17 @@ class Shortfalls:
             said = f"peer {number}, round {round_number}: nothing of peer {other} is used: {reason}"
             self._skipped.setdefault((number, round_number, other), said)
 
-    def on_nothing(self, number: int, head: State, effect: Contribute, reason: NothingToPost) -> bool:
+    def on_nothing(self, number: int, head: State, asked: Contribute | Post, reason: LearningError) -> bool:
         """A peer has nothing to post; return whether so few are left that its phase can never have its posts.
 
         Args:
             number: the peer's number.
             head: its head.
-            effect: what it was to contribute to.
+            asked: what it was to contribute to, or its own post that others would refuse.
             reason: why it has nothing.
         """
-        self._not_posted[number, effect.round] = str(reason)
-        if isinstance(reason, DecryptionRefused) or head.round != effect.round:
+        self._not_posted[number, asked.round] = str(reason)
+        if isinstance(reason, DecryptionRefused) or head.round != asked.round:
             return False  # a phase of shares may close without any
         failed = self._failed.setdefault((head.round, head.phase), set())
         failed.add(head.roster.members[number])

@@ -15,22 +15,33 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.allocator import HugePages
+from fedchain.chain.exceptions import Invalid
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules as ChainRules
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.collector import collecting_rarely
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
-from fedchain.learning.exceptions import LearningError, NothingToPost
+from fedchain.learning.exceptions import LearningError, NothingToPost, OwnCodeFailed
 from fedchain.learning.executors.executor import Executor, Interrupted
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Contribute, Effect
-from fedchain.node.core.events import Contributed, Event, MessageReceived, Mined, PeersConnected, PeersDisconnected
+from fedchain.node.core.events import (
+    Computed,
+    Contributed,
+    Event,
+    MessageReceived,
+    Mined,
+    PeersConnected,
+    PeersDisconnected,
+)
 from fedchain.node.core.jobs import CheckPost
+from fedchain.node.core.node import Node
 from fedchain.node.core.posts import Arrival
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
@@ -228,6 +239,8 @@ class Simulation:
             return
         if peer.is_honest and peer.node is not None and effects:
             self.witness.look(peer.number, peer.node, event, effects, self.loop.now_ms())
+            if isinstance(event, Computed) and isinstance(event.job, CheckPost) and isinstance(event.result, Invalid):
+                self._on_refusal(peer, peer.node, event.job.post, event.result)
         if isinstance(event, Contributed):
             self._trace.note(peer.number, "contributed", _payload_hash(event, effects))
         elif isinstance(event, Mined):
@@ -262,6 +275,14 @@ class Simulation:
         assert peer.node is not None, "only a running peer trains"
         if self._shortfalls.on_nothing(peer.number, peer.node.head, effect, made) and not self._done.done():
             self._done.set_exception(made)
+
+    def _on_refusal(self, peer: SimulatedPeer, node: Node, post: Post, error: Invalid) -> None:
+        """A peer refused a post. Its own one, which its user's method does not take, is as none."""
+        if post.sender != peer.public_key:
+            return
+        reason = OwnCodeFailed(f"peer {peer.number}, round {post.round}: all others would refuse its post: {error}")
+        if self._shortfalls.on_nothing(peer.number, node.head, post, reason) and not self._done.done():
+            self._done.set_exception(reason)
 
     def on_trained(self, peer: SimulatedPeer, round_number: int, made: Contribution | NothingToPost) -> None:
         """A peer's client has done what it was asked, whether or not the peer is still up to post it."""

@@ -6,15 +6,20 @@ import sys
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 
+from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, agreed_name, build_method, import_file, load_method, name_method
+from fedchain.learning.worker.learner import Learner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,3 +124,60 @@ def test_a_value_of_another_type_is_told_with_both(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Own=own(of, default=None)))
     with pytest.raises(ConfigurationError, match=rf"contributed:Own.extra must be {shown}, not float \(2.0\)$"):
         build_method("contributed:Own", {"extra": 2.0})
+
+
+class Refusing(FedAvg):
+    """A method of a user's own that says what it refuses in a way of its own, or states its phases wrongly."""
+
+    wrong: ClassVar[str] = ""
+
+    def validate(self) -> None:
+        if self.wrong == "validate":
+            raise ValueError("no good")
+
+    def validate_model(self, info: ModelInfo) -> None:
+        if self.wrong == "validate_model":
+            raise ValueError("no good")
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return {"type": ("update",), "none": ()}.get(self.wrong, super().phases)  # type: ignore[return-value]
+
+    def payload_spec(self, phase: Phase, info: ModelInfo) -> Any:
+        stated = super().payload_spec(phase, info)
+        return {
+            "no specs": None,
+            "other specs": ("x",),
+            "kind": (TensorSpec("x", (1,), "float64"),),  # type: ignore[arg-type]
+            "shape": (TensorSpec("x", (-2,)),),
+            "twice": stated + stated[:1],
+        }.get(self.wrong, stated)
+
+    def knowledge_spec(self, phase: Phase, info: ModelInfo) -> Any:
+        return super().knowledge_spec(phase, info)[100 if self.wrong == "knowledge" else slice(None)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("validate", r"method contributed:Refusing: ValueError: no good \(.*test_registry.py, line \d+\)$"),
+        ("validate_model", r"^Refusing.validate_model: ValueError: no good \(.*test_registry.py, line \d+\)$"),
+        ("type", r"^phases of Refusing must be Phase objects, not 'update'$"),
+        ("none", r"^Refusing has no phase in a round$"),
+        ("no specs", r"^Refusing.payload_spec of phase update: TypeError: 'NoneType' object is not iterable"),
+        ("other specs", r"^Refusing.payload_spec of phase update must be TensorSpec objects, not 'x'$"),
+        ("kind", r"^Refusing.payload_spec of phase update: x must be of float32, .*, not float64$"),
+        ("shape", r"^Refusing.payload_spec of phase update: x has the shape \(-2,\); -1 alone is a free size$"),
+        ("twice", r"^Refusing.payload_spec of phase update: tensors are named twice: model.fc1.weight$"),
+        ("knowledge", r"^Refusing.knowledge_spec of phase update: IndexError: .* \(.*test_registry.py, line \d+\)$"),
+    ],
+)
+@pytest.mark.parametrize("role", [Application, Learner])
+def test_an_own_method_that_cannot_begin_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, wrong: str, message: str, role: Any
+) -> None:
+    """Each was a traceback, after which nobody knew whose fault it was."""
+    monkeypatch.setitem(sys.modules, "contributed", SimpleNamespace(Refusing=Refusing))
+    monkeypatch.setattr(Refusing, "wrong", wrong)
+    with pytest.raises(ConfigurationError, match=message):
+        role(LearningConfig(method="contributed:Refusing"))

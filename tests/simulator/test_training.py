@@ -48,6 +48,8 @@ class Faulty(BladeFl):
     def check(self, phase: Phase, post: ReadPost, round: Round) -> None:
         if self.fault == "check":
             raise RuntimeError("boom")
+        if self.fault == "refusal":
+            raise ValueError("too good to be true")
 
 
 def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> None:
@@ -78,6 +80,7 @@ def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> N
         ("value", r"aggregate of phase update: ValueError: boom \(.*test_training.py, line \d+\)"),
         ("check", r"check of phase update: RuntimeError: boom \(.*test_training.py, line \d+\)"),
         ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_training.py, line \d+\)"),
+        ("refusal", r"peer \d, round 1: all others would refuse its post: content: too good to be true"),
     ],
 )
 def test_a_fault_of_a_user_s_own_method_is_one_line_with_its_place(
@@ -89,7 +92,8 @@ def test_a_fault_of_a_user_s_own_method_is_one_line_with_its_place(
         simulate(chosen, load_learner(chosen))
     assert re.fullmatch(message, str(caught.value))
     notes = "".join(getattr(caught.value, "__notes__", ()))
-    assert ("Traceback" in notes) == (fault != "type"), "where it was, a process that is gone cannot show"
+    has_place = fault not in ("type", "refusal")
+    assert ("Traceback" in notes) == has_place, "where it was, a process that is gone cannot show"
 
 
 def scenario(**changes: object) -> Scenario:
