@@ -147,13 +147,14 @@ class Joining:
 
 
 def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next_key: NextKey) -> Invitation | None:
-    """The invitation in a newcomer's folder; None for members that need none. Raises NodeConfigError: it is no
-    member's key."""
+    """The invitation in a newcomer's folder, or a founder's that comes back on one; None for members that have none.
+    Raises NodeConfigError: it is no member's key."""
     path = Path(config.data) / INVITATION_FILE
     changes = genesis.version >= CHANGES_VERSION
-    if member in genesis.index or (changes and not path.exists() and next_key.is_known_here(member)):
+    is_there = changes and path.exists()
+    if not is_there and (member in genesis.index or (changes and next_key.is_known_here(member))):
         return None
-    if not (changes and path.exists()):
+    if not is_there:
         raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
     found = read_invitation(path)
     if found.genesis.chain_id != genesis.chain_id:

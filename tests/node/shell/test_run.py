@@ -10,15 +10,19 @@ import pytest
 
 from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey
+from fedchain.files.layout import INVITATION_FILE
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
-from fedchain.node.shell.run import _inform, run_node
+from fedchain.node.membership.next_key import NextKey
+from fedchain.node.shell.run import _inform, _invitation_of, run_node
 from fedchain.node.shell.service import NodeStopped, Service
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE, done, run, start
+from tests.support.node.inviting import Host
 from tests.support.node.own_recipe import here as here
 from tests.support.node.shell import on_trio, until
 
@@ -111,6 +115,17 @@ def test_a_member_that_came_later_is_known_by_its_journal_on_another_machine(her
     assert "is no founder; its files are those of a member" in run(
         *("node", "check", "--genesis", "own", "--key", "later.pem", "--data", "data", "--listen", ANYWHERE)
     ).stdout.replace("\n", " ")
+
+
+def test_a_founder_that_is_invited_finds_the_others_at_the_places_that_the_invitation_names(tmp_path: Path) -> None:
+    """It lost its folder, or its key was copied: alone it waited for ever, and never heard the other process."""
+    host, founder = Host(tmp_path), keys(2)[1].public_key
+    config = NodeConfig(genesis="", key=str(tmp_path / "key.pem"), data=str(tmp_path))
+    following = NextKey(Path(config.key), host.genesis.chain_id, None)
+    assert _invitation_of(config, host.genesis, founder, following) is None
+    made = host.requests.invite("one")
+    write_file(tmp_path / INVITATION_FILE, made.encode())
+    assert _invitation_of(config, host.genesis, founder, following) == made
 
 
 def test_a_node_asks_for_the_files_of_all_members_that_may_come(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
