@@ -9,7 +9,7 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetPayloads, Payloads
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
-from fedchain.node.core.events import Computed
+from fedchain.node.core.events import Computed, PeersDisconnected
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
 from tests.support.chain.builders import SumRules, genesis
@@ -186,3 +186,38 @@ def test_a_block_of_whose_contents_some_come_is_waited_for() -> None:
     assert stage.node.head.height == 1
     _refuse_all(stage, 590)
     assert stage.node.head.height == 1, "what was recomputed shows that they are there"
+
+
+def _with_one_given_up() -> tuple[Stage, list[Block]]:
+    """A node that has taken the first block on its certificate alone."""
+    stage, blocks = _replaying()
+    _hand_out(stage, blocks[0])
+    _refuse_all(stage, 610)
+    assert stage.node.head.height == 1
+    return stage, blocks
+
+
+def test_behind_a_block_that_was_given_up_one_of_whose_contents_some_come_is_waited_for() -> None:
+    stage, blocks = _with_one_given_up()
+    _hand_out(stage, blocks[1])
+    _answer_all(stage, only=blocks[1].payload_hashes[0])
+    _refuse_all(stage, 60)
+    assert stage.node.head.height == 1
+
+
+def test_once_contents_come_again_those_of_the_next_block_are_waited_for_as_before() -> None:
+    stage, blocks = _with_one_given_up()
+    _hand_out(stage, blocks[1])
+    _answer_all(stage)
+    assert stage.node.head.height == 2
+    _hand_out(stage, blocks[2])
+    _refuse_all(stage, 60)
+    assert stage.node.head.height == 2
+
+
+def test_where_too_few_are_connected_no_block_is_given_up() -> None:
+    stage, blocks = _replaying()
+    _hand_out(stage, blocks[0])
+    stage.handle(PeersDisconnected(tuple(stage.others[1:])))
+    _refuse_all(stage, 620)
+    assert stage.node.head.height == 0
