@@ -13,7 +13,7 @@ from fedchain.node.core.effects import Send
 from fedchain.node.core.events import Contributed, NotContributed
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.vote_policy import deserves_vote, rank
-from tests.support.chain.builders import keys, payload
+from tests.support.chain.builders import double_vote, keys, payload
 from tests.support.chain.late import late_genesis, place
 from tests.support.node.driver import check_promises
 from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, blamed, published, refused, sent
@@ -268,6 +268,32 @@ def test_a_post_that_came_in_time_and_was_not_counted_is_still_held() -> None:
     pass_by(stage, late)
     assert not stage.node.holds(late)
     assert refused(stage.post(late)) == ["OutOfWindow"], "a replay"
+
+
+def test_a_late_post_of_a_member_that_was_convicted_since_is_neither_counted_nor_demanded() -> None:
+    """A block that counts it is valid for nobody."""
+    stage = at_work()
+    late = late_post(stage, 3)
+    pass_by(stage, without=late.sender)
+    stage.post(late)
+    crime = double_vote(stage.chain.key(late.sender), stage.genesis, 1)
+    posts = [
+        post for post in stage.chain.posts(stage.node.head.block_hash) if post.sender not in (stage.me, late.sender)
+    ]
+    block = stage.block(posts=posts, evidence=[crime])
+    stage.candidate(block)
+    stage.final(block)
+    assert stage.node.head.roster.culprits == {late.sender}
+    stage.hear()
+    stage.contribute(1, 2)
+    effects = stage.contribute(1, 4) + stage.post(*stage.others_posts())
+    draft = stage.node.draft()
+    assert draft is not None
+    assert late not in draft.transactions
+    stage.mine(effects)
+    (entry,) = stage.node.ledger.entries.values()
+    stage.wait(5)
+    assert deserves_vote(stage.node._context, entry)
 
 
 def test_a_late_post_is_dropped_when_its_last_round_is_over() -> None:
