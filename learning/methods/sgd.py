@@ -9,10 +9,13 @@ A newcomer starts from the common model. A leaver leaves nothing behind: n is su
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedchain.files.effects import Needs
 from fedchain.learning.method import validate_range
 from fedchain.learning.methods.fedavg import FedAvg
+
+_KEPT = Needs("optimizer", ("momentum",), "a round is one step, from an empty buffer unless optimizer is momentum")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,9 @@ class Sgd(FedAvg):
 
     local_steps: int = 1
     """Steps of a client per round: one."""
+
+    momentum: Annotated[float, _KEPT] = 0.0
+    """Momentum; it takes optimizer = momentum, which keeps the buffer between rounds."""
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

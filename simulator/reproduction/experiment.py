@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.partition.split import class_range
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.own_code import hashes_of_own
@@ -197,7 +198,7 @@ class Experiment:
     ) -> Scenario:
         """The scenario of one run; only its first ``rounds`` rounds are used (0: all).
 
-        Raises ScenarioError or ConfigurationError if it is impossible.
+        Raises ScenarioError, which names the run among others, if it is impossible.
         """
         values = {**self.scenario, **cell.scenario, **variant.scenario, **overrides, "seed": seed}
         settings = {
@@ -209,8 +210,13 @@ class Experiment:
         if variant.rounds_hyperparameter:
             total = values.get("rounds", Scenario().rounds)
             values["rounds"] = settings[variant.rounds_hyperparameter] = min(rounds or total, total)
-        scenario = scenario_from_dict({**values, "hyperparameters": settings})
-        scenario.validate()
+        try:
+            scenario = scenario_from_dict({**values, "hyperparameters": settings})
+            scenario.validate()
+        except (ScenarioError, ConfigurationError) as error:
+            places = (variant.name, self.variants), (cell.name, self.cells)
+            which = [name for name, others in places if len(others) > 1]
+            raise ScenarioError(": ".join([", ".join(which), str(error)] if which else [str(error)])) from error
         return scenario
 
     @property

@@ -281,6 +281,14 @@ def test_the_file_that_the_guide_explains_is_an_experiment(tmp_path: Path) -> No
         (("--methods", "dfpl", "--set", "solo.momentum=0"), "solo is none of the methods dfpl"),
         (("--methods", "dfpl", "--metric", "taa_recieved"), "metric is 'taa_recieved'; did you mean 'taa_received'?"),
         (("--methods", "dfpl", "--metric", "psnr_l2"), "metric is 'psnr_l2'"),
+        (
+            ("--methods", "dfpl,fedph", "--set", "local_steps=5"),
+            "fedchain: fedph: local_steps is 5, which has no effect",
+        ),
+        (
+            ("--methods", "dfpl,solo", "--set", "shots=9", "--sweep", "partition=n-way,iid"),
+            "fedchain: dfpl, partition=iid: shots is 9, which has no effect",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:

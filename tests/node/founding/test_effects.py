@@ -30,6 +30,7 @@ def test_a_method_s_defaults_are_nobody_s_statement(method: str) -> None:
         ("dfpl", {"magnitude_max": 2.0}, "nothing is encrypted"),
         ("fedph", {"local_steps": 5}, "it is of local_epochs 0, not of 1"),
         ("fedph", {"noise_multiplier": 2.0}, "it needs noise, which is none"),
+        ("sgd", {"momentum": 0.5}, "a round is one step, from an empty buffer unless optimizer is momentum"),
         ("fedavg", {"adam_beta1": 0.5}, "it is of optimizer adam or adamw, not of sgd"),
         ("fedavg", {"schedule": "cosine", "schedule_rounds": 5, "schedule_decay": 0.5}, "it is of schedule step"),
         ("fedavg", {"byzantine": 1, "aggregation_rule": "median"}, "no rule that is set reckons with it"),
