@@ -171,8 +171,10 @@ class Replay:
         if missing != self._missing or len(context.catch_up.at_least(block.header.height)) < context.catch_up.enough:
             self._missing, self._missing_since_ms = missing, now_ms
         since_ms, patience_ms = self._missing_since_ms, IN_VAIN_MS
-        if self._are_dropped and not missing[2] and not self._payloads_here:
-            since_ms, patience_ms = min(since_ms, self._fetched_ms.get(block.hash, now_ms)), AGAIN_IN_VAIN_MS
+        if self._are_dropped and not missing[2] and self._payloads_here in (0, len(block.transactions)):
+            patience_ms = AGAIN_IN_VAIN_MS
+            if not self._payloads_here:  # all of them were asked for together; what the last block left, only now
+                since_ms = min(since_ms, self._fetched_ms.get(block.hash, now_ms))
         self._are_dropped |= now_ms - since_ms >= patience_ms
         return now_ms - since_ms >= patience_ms
 

@@ -205,6 +205,15 @@ def test_behind_a_block_that_was_given_up_one_of_whose_contents_some_come_is_wai
     assert stage.node.head.height == 1
 
 
+def test_behind_a_block_that_was_given_up_nobody_may_have_what_it_left_behind() -> None:
+    stage, blocks = _with_one_given_up()
+    _hand_out(stage, blocks[1])
+    _answer_all(stage, without=blocks[0].header.knowledge_root)
+    assert stage.node.head.height == 1
+    _refuse_all(stage, 10)
+    assert stage.node.head.height == 2
+
+
 def test_once_contents_come_again_those_of_the_next_block_are_waited_for_as_before() -> None:
     stage, blocks = _with_one_given_up()
     _hand_out(stage, blocks[1])
