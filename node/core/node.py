@@ -90,7 +90,7 @@ class Node:
             catch_up=CatchUp(
                 members,
                 genesis.fault_model.faulty(len(members)),
-                hears_all=genesis.version >= CHANGES_VERSION and not conduct.replays,
+                hears_all=genesis.version >= CHANGES_VERSION,
             ),
         )
         contents.extra = context.ledger.state

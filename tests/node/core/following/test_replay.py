@@ -3,16 +3,18 @@
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetPayloads, Payloads
+from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
-from fedchain.node.core.events import Computed, PeersDisconnected
+from fedchain.node.core.events import Computed, PeersConnected, PeersDisconnected
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
-from tests.support.chain.builders import SumRules, genesis
+from tests.support.chain.builders import SumRules, genesis, keys
+from tests.support.chain.changes import UNTIL, living_genesis
 from tests.support.chain.late import extend_with, late_genesis, skip
 from tests.support.node.stage import Stage, sent
 
@@ -230,3 +232,20 @@ def test_where_too_few_are_connected_no_block_is_given_up() -> None:
     stage.handle(PeersDisconnected(tuple(stage.others[1:])))
     _refuse_all(stage, 620)
     assert stage.node.head.height == 0
+
+
+def test_a_block_is_taken_of_a_member_whose_next_key_it_names() -> None:
+    """It may be the only one that has the block, and goes on with that key as soon as it does."""
+    stage = Stage(living_genesis(5), replays=True, contributes=False)
+    member, key = keys(2)[1], keys(9)[8]
+    change = sign_rekey(member, key, stage.genesis.chain_id, sequence=0, until=UNTIL)
+    block = stage.chain.extend(changes=[change])
+    stage.handle(PeersDisconnected((member.public_key,)))
+    stage.handle(PeersConnected((key.public_key,)))
+    effects = stage.receive(stage.status(height=1, head_hash=block.hash), key.public_key)
+    assert [item.peer for item in effects if isinstance(item, Send) and isinstance(item.message, GetFinal)] == [
+        key.public_key
+    ]
+    stage.receive(FinalMessage(block, stage.chain.certificate(block)), key.public_key)
+    _answer_all(stage)
+    assert stage.node.head.block_hash == block.hash
