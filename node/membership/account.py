@@ -38,7 +38,7 @@ def account(genesis: Genesis, head: State, changes: Sequence[Change], requests: 
     Members that are the same for ever have no records: each is active, or convicted.
     """
     return {
-        "round": head.round,
+        "round": head.rules.rounds if head.finished else head.round,
         "active": head.roster.active,
         "quorum": genesis.fault_model.quorum(head.roster.active),
         "admission": head.rules.admission.value,

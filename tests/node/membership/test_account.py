@@ -42,6 +42,14 @@ def test_members_changes_and_requests_are_accounted_for() -> None:
     ]
 
 
+def test_after_the_last_round_the_account_names_that_round_as_the_status_does() -> None:
+    chain = living(5, rounds=2)
+    chain.extend_many(2)
+    assert chain.state.finished
+    lines = list(account_lines(account(chain.genesis, chain.state, [], [])))
+    assert lines[0] == "height      2, round 2"
+
+
 def test_values_that_were_amended_are_said() -> None:
     chain = living(5, rounds=9)
     for begin, values in ((0, {"rounds": 12}), (8, {"committee_size": 4})):
