@@ -24,7 +24,7 @@ from fedchain.chain.membership.succession import successor_of
 from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
-from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
+from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TRAINING_FILE
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError, validate_wait
 from fedchain.node.membership.invitation import read_invitation
@@ -109,6 +109,8 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     keys: list[PrivateKey] = []
     yield from _check_key(config, unlock, genesis, head, keys, is_running)
     yield _try("folder", partial(_check_folder, folder, Path(config.genesis), genesis, is_running))
+    if not is_running and (folder / TRAINING_FILE).exists():
+        yield _try("training", partial(_check_training, folder / TRAINING_FILE))
     yield _try("disk", partial(_check_space, folder, genesis if head is None else head.rules))
     if not is_running:
         yield _try("port", partial(_check_port, config.listen))
@@ -321,6 +323,17 @@ def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_
         return f"{folder} is free for a new chain"
     proven = f", which {counted(proof, 'certificate')} from the founding document on prove" if proof else ""
     return f"{folder} has this federation's chain, height {height}{proven}"
+
+
+def _check_training(path: Path) -> str:
+    from fedchain.node.workers.frames import PipeBroken
+    from fedchain.node.workers.training_file import read_training
+
+    try:
+        kept = read_training(path)
+    except PipeBroken as error:
+        raise NodeConfigError(str(error)) from None
+    return f"{path.name} has the model after round {kept.round}"
 
 
 def _head_of(folder: Path, genesis: Genesis) -> State | None:

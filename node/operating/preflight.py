@@ -224,6 +224,8 @@ def check_folder(path: Path) -> None:
             why = "its disk is mounted read-only" if is_mounted_so else f"its mode is {status.st_mode & 0o777:04o}"
             raise NodeConfigError(f"{path} cannot be written to, {why}")
         names = {item.name for item in path.iterdir()}
+        if CHAIN_FOLDER in names and not (path / CHAIN_FOLDER).is_dir():
+            raise NodeConfigError(f"{path / CHAIN_FOLDER} is no folder, the chain needs one; move it away")
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be used: {error.strerror}") from None
     if status.st_mode & 0o077 and names and names.isdisjoint(OWN_NAMES):

@@ -236,6 +236,20 @@ def test_a_repair_sets_a_damaged_file_of_the_training_process_aside(here: Path) 
         assert len(done("node", "repair", folder).splitlines()) == 1
 
 
+def test_a_repair_takes_a_folder_that_came_from_a_backup_and_has_no_chain(here: Path) -> None:
+    (here / "data").mkdir()
+    assert "data holds no chain" in refused("node", "repair", "data")
+    (here / "data" / TRAINING_FILE).write_bytes(bytes(4_096))
+    assert f"{here / 'data' / TRAINING_FILE} is damaged" in done("node", "repair", "data")
+    assert not (here / "data" / TRAINING_FILE).exists()
+
+
+def test_a_file_in_the_chain_s_place_is_named(here: Path) -> None:
+    (here / "data").mkdir()
+    (here / "data" / CHAIN_FOLDER).write_text("a file", encoding="utf-8")
+    assert start() == f"data/{CHAIN_FOLDER} is no folder, the chain needs one; move it away"
+
+
 def test_a_chain_that_does_not_open_is_set_aside_and_a_start_begins_another(here: Path) -> None:
     genesis, folder = Genesis.decode((here / "genesis").read_bytes()), Path("data") / CHAIN_FOLDER
     Store.create(folder, genesis).close()

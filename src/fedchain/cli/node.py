@@ -193,12 +193,17 @@ def repair_chain(folder: Path) -> None:
     with clear_errors():
         from fedchain.chain.storage.repair import describe_repair, repair
         from fedchain.files.layout import TRAINING_FILE
-        from fedchain.files.places import chain_folder
+        from fedchain.files.places import chain_folder, holds_chain
         from fedchain.node.workers.training_file import repair_training
 
-        chain = chain_folder(folder)
-        typer.echo(describe_repair(repair(chain)))
-        if said := repair_training(chain.absolute().parent / TRAINING_FILE):
+        if holds_chain(folder):
+            chain = chain_folder(folder)
+            typer.echo(describe_repair(repair(chain)))
+            folder = chain.absolute().parent
+            said = repair_training(folder / TRAINING_FILE)
+        elif not (said := repair_training(folder.absolute() / TRAINING_FILE)):  # a backup has no chain
+            repair(folder)
+        if said:
             typer.echo(said)
 
 

@@ -21,7 +21,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import CHAIN_FOLDER
+from fedchain.files.layout import CHAIN_FOLDER, TRAINING_FILE
 from fedchain.node.config import NodeConfig
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.task import learning_from_genesis
@@ -33,6 +33,7 @@ from fedchain.node.operating.check import (
     expected_size_bytes,
     is_clock_synchronized,
 )
+from fedchain.node.workers.training_file import KeptTraining
 from tests.support.chain.builders import CREATED_MS, ChainBuilder, double_vote, keys
 from tests.support.chain.changes import UNTIL, approved, joining, own
 from tests.support.chain.explored import write as write_chain
@@ -256,6 +257,24 @@ def test_a_folder_of_another_federation_and_one_with_a_chain(config: NodeConfig,
     other = write_genesis(tmp_path / "other", rounds=9)
     outcome, text = found(replace(config, genesis=str(other)), "folder")
     assert (outcome, document.chain_id.hex()[:8] in text) == ("fail", True)
+
+
+@pytest.mark.usefixtures("no_data")
+def test_what_lies_in_the_folder_and_ends_a_start(config: NodeConfig) -> None:
+    folder = Path(config.data)
+    folder.mkdir(mode=0o700)
+    said: dict[str, Any] = {"phase": "update", "round": 3, "knowledge": bytes(32), "answer": [b"", 2, "{}"]}
+    kept = KeptTraining(chain_id=bytes(32), member=0, **said, checkpoint=b"model").encode()
+    (folder / TRAINING_FILE).write_bytes(kept)
+    assert found(config, "training") == ("ok", f"{TRAINING_FILE} has the model after round 3")
+    (folder / TRAINING_FILE).write_bytes(kept[:-1])
+    outcome, text = found(config, "training")
+    assert (outcome, f"run: fedchain node repair {folder}" in text) == ("fail", True)
+    (folder / CHAIN_FOLDER).write_text("a file", encoding="utf-8")
+    assert found(config, "folder") == (
+        "fail",
+        f"{folder / CHAIN_FOLDER} is no folder, the chain needs one; move it away",
+    )
 
 
 def test_beside_a_running_node_all_is_tried_but_what_that_node_holds(
