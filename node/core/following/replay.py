@@ -168,7 +168,7 @@ class Replay:
         downloads, wanted = context.contents.downloads, {*block.payload_hashes, context.head.knowledge_root}
         on_their_way = [item for item in wanted if item in downloads]
         missing = block.hash, len(on_their_way), sum(map(downloads.arrived, on_their_way))
-        if missing != self._missing or context.catch_up.claims_above(block.header.height - 1) < context.catch_up.enough:
+        if missing != self._missing or len(context.catch_up.at_least(block.header.height)) < context.catch_up.enough:
             self._missing, self._missing_since_ms = missing, now_ms
         since_ms, patience_ms = self._missing_since_ms, IN_VAIN_MS
         if self._are_dropped and not missing[2] and self._payloads_here in (0, len(block.transactions)):

@@ -234,6 +234,22 @@ def test_where_too_few_are_connected_no_block_is_given_up() -> None:
     assert stage.node.head.height == 0
 
 
+def test_a_newcomer_that_knows_few_of_those_that_count_now_gives_up_what_they_dropped() -> None:
+    """It confirms no height: the founders, whose claims alone count at the beginning of the chain, have left."""
+    stage = Stage(living_genesis(4, retention_blocks=1), replays=True, contributes=False)
+    blocks = stage.chain.extend_many(HEIGHT)
+    stage.handle(PeersDisconnected(tuple(stage.others[1:])))
+    newcomers = [key.public_key for key in keys(8)[4:]]
+    stage.handle(PeersConnected(tuple(newcomers)))
+    for peer in (stage.others[0], *newcomers):
+        stage.receive(stage.status(height=HEIGHT, head_hash=blocks[-1].hash), peer)
+    for block in blocks:
+        for peer in newcomers:
+            stage.receive(FinalMessage(block, stage.chain.certificate(block)), peer)
+    _refuse_all(stage, 610)
+    assert stage.node.head.height == HEIGHT
+
+
 def test_a_block_is_taken_of_a_member_whose_next_key_it_names() -> None:
     """It may be the only one that has the block, and goes on with that key as soon as it does."""
     stage = Stage(living_genesis(5), replays=True, contributes=False)
