@@ -111,7 +111,7 @@ class Contributing:
             bulk = self.bulk(client, phase, round)
             round = replace(round, bulk=bulk)
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
-            payload, scalars = self._encode(self._work(phase, client, round), phase, client, round)
+            payload, scalars = self._encode(self._noised(phase, client, round), phase, client, round)
             local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
             epsilon = self._epsilon(client)
         written = () if bulk is None else tuple(bulk.written)
@@ -194,6 +194,19 @@ class Contributing:
             if own[1] and not has_line and not isinstance(error, OSError | MemoryError):
                 raise_told(error, who, type(self._method))
             raise
+
+    def _noised(self, phase: Phase, client: Client, round: Round) -> Tensors:
+        """Have the work done. Raises `OwnCodeFailed` where a user's own method says that DP-SGD covers its posts, and
+        trained without it.
+        """
+        posted = self._work(phase, client, round)
+        claims = phase.trains and client.steps > 0 and self._method.states_epsilon and _is_own(self._method)
+        if claims and all(entry.round != round.number for entry in client.ledger.entries()):
+            raise OwnCodeFailed(
+                f"peer {client.index}: {type(self._method).__name__} says that DP-SGD covers what it posts "
+                f"(`beyond_dp_sgd`), but phase {phase.name} trained without noise: only self.train adds any"
+            )
+        return posted
 
     def _fault_of_output(self, client: Client) -> str:
         """Say what is wrong with the output of a client's model in training; "" where nothing is."""

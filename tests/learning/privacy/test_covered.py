@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from fedchain.learning.client import Client
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, OwnCodeFailed
 from fedchain.learning.families.local_sgd import UNSTATED, LocalSgdMethod
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.vectors import read_vector, write_vector
 from fedchain.learning.privacy import dp_sgd
+from fedchain.learning.privacy.ledger import Entry
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.registry import METHODS, HyperparameterValue, load_method
 from fedchain.learning.round import Round, Tensors
@@ -101,7 +102,9 @@ def posts_of(method: str, sign: int) -> list[bytes]:
 
 @pytest.fixture
 def trained_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(client: Client, *arguments: Any, **changes: Any) -> None:
+    def leave(client: Client, loss: Any, schedule: Any, round_number: int, noise: Any, **changes: Any) -> None:
+        release = dp_sgd.planned_release(schedule, len(client.train_labels), noise)
+        client.ledger.charge(Entry(round_number, noise.phase, f"{round_number}", release), noise.budget)
         write_vector(client.model, torch.linspace(-1, 1, client.info.parameter_count))
         client.steps += 1
 
@@ -135,6 +138,25 @@ class Sneaks(FedAvg):
         self.train(client, round)
         train(Training(client, self.loss, self.schedule_in(round.number), round.number))
         return self.post_model(client)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(FedAvg):
+    """It says that it is covered, and takes plain steps alone."""
+
+    beyond_dp_sgd: ClassVar[str] = ""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        train(Training(client, self.loss, self.schedule_in(round.number), round.number))
+        return self.post_model(client)
+
+
+def test_a_method_that_says_it_is_covered_and_trains_without_noise_states_no_epsilon() -> None:
+    """An epsilon of 0 was stated of its posts."""
+    learner = Federation(config(f"{__name__}:Plain", **NOISE)).learner
+    with pytest.raises(OwnCodeFailed, match=r"^peer 0: Plain says that DP-SGD covers .* phase update trained without"):
+        learner.contribute(0, "update", 1, b"")
+    assert Federation(config(f"{__name__}:Plain")).learner.contribute(0, "update", 1, b"").steps > 0
 
 
 @pytest.mark.usefixtures("trained_to_the_same")
