@@ -80,12 +80,8 @@ class CustomDataSource:
         agreed = infos[config.architecture_of(client, len(infos))]
         like = agreed if client == config.clients else None
         made = call_task(config, self._task, client, seed, like, self._read.get((client, seed)))
-        with _named(self._task):
-            try:
-                validate_same(made.info, agreed)
-            except ConfigurationError as error:
-                role = ", the aggregator: its model has to be member 0's" if client == config.clients else ""
-                raise ConfigurationError(f"{error} (member {client}{role})") from None
+        with _named(self._task, client, "the aggregator: its model has to be member 0's" if like else ""):
+            validate_same(made.info, agreed)
         hold_back(made.module, agreed.unposted)
         self._read[client, seed] = made.sets
         return made.share()
@@ -180,7 +176,7 @@ def call_task(
     given, it is used instead of reading them again. All that the function draws from the generators of torch, numpy and
     Python depends on the seed alone. Raises `ConfigurationError`, which begins with the function's name.
     """
-    with _named(task):
+    with _named(task, client):
         with seeded(seed):
             model, train, test = _call_function(config, task, client)
             if like is not None:
@@ -207,7 +203,7 @@ def call_task(
 
 def build_own_module(config: LearningConfig, task: TaskFunction, client: int) -> nn.Module:
     """Return the function's module for a client as the user made it, with its own `forward`, and untrained."""
-    with _named(task), seeded(_seed(config, client)):
+    with _named(task, client), seeded(_seed(config, client)):
         model, _, _ = _call_function(config, task, client)
         with in_float32():
             return _build(model)
@@ -267,12 +263,13 @@ def _zeros(like: ModelInfo) -> torch.Tensor:
 
 
 @contextmanager
-def _named(task: TaskFunction) -> Iterator[None]:
-    """Say in which function the fault is."""
+def _named(task: TaskFunction, client: int, role: str = "") -> Iterator[None]:
+    """Say in which function the fault is, and for which member where it is not for the first one, with its role."""
     try:
         yield
     except ConfigurationError as error:
-        raise ConfigurationError(f"task {_name(task)}: {error}") from error
+        which = f" (member {', '.join(filter(None, (str(client), role)))})" if client else ""
+        raise ConfigurationError(f"task {_name(task)}: {error}{which}") from error
 
 
 def _name(task: TaskFunction) -> str:

@@ -1,6 +1,7 @@
 """A user's function brings model and data: clients learn from it, repeatably, and its faults are told in one line."""
 
 import json
+import math
 import random
 import sys
 from collections.abc import Callable
@@ -637,8 +638,21 @@ def test_a_model_of_other_shapes_is_refused_with_the_first_tensor_that_differs()
     chosen = describe_task(config(), load)
     learner = Learner(chosen, returns((Net(width=7), GOOD, GOOD)))
     expected = r"tensor 2 of the model is hidden.weight \(7, 4\), but in the genesis it is hidden.weight \(6, 4\)"
-    with pytest.raises(ConfigurationError, match=rf"{expected} \(member 0\)$"):
+    with pytest.raises(ConfigurationError, match=rf"{expected}$"):
         learner.prepare(0)
+    with pytest.raises(ConfigurationError, match=rf"{expected} \(member 2\)$"):
+        learner.prepare(2)
+
+
+def test_a_fault_for_a_later_member_is_told_with_its_number() -> None:
+    def task(member: int) -> Any:
+        inputs, labels = points(20)
+        return Net, (inputs * (math.nan if member == 2 else 1), labels), GOOD
+
+    learner = Learner(describe_task(config(), task), task)
+    learner.prepare(0)
+    with pytest.raises(ConfigurationError, match=r"inputs of the train set are not all finite numbers \(member 2\)$"):
+        learner.prepare(2)
 
 
 def test_an_aggregator_s_model_that_is_another_is_told_as_its() -> None:

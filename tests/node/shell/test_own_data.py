@@ -133,6 +133,6 @@ def test_what_is_wrong_in_the_training_process_ends_the_node(here: Path) -> None
     text = (here / "mytask.py").read_text(encoding="utf-8")
     (here / "other.py").write_text(text.replace("16", "17"), encoding="utf-8")
     found, expected = "hidden.weight (17, 8)", "hidden.weight (16, 8)"
-    said = f"task other:load: tensor 0 of the model is {found}, but in the genesis it is {expected} (member 0)"
+    said = f"task other:load: tensor 0 of the model is {found}, but in the genesis it is {expected}"
     assert start("--task", "other:load") == said
     assert "other" not in sys.modules
