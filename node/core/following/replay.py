@@ -200,6 +200,9 @@ class Replay:
             return self._recomputed
         context = self._context
         job = recompute_job(context.head, context.contents_here, block.transactions)
+        if not job.is_possible:  # the disk has lost some since they were found
+            self._payloads_here = 0
+            return None
         if context.checks.is_slow(job):
             self._is_computing = True
             context.emit(Compute(job))

@@ -165,6 +165,21 @@ def _refuse_all(stage: Stage, seconds: int) -> None:
                 stage.receive(Payloads(item.message.height, ()), item.peer)
 
 
+def test_a_payload_that_was_here_and_is_lost_contradicts_nothing() -> None:
+    """It is fetched again. The node said that it computes otherwise, and voted no more."""
+    stage, blocks = _replaying()
+    _hand_out(stage, blocks[0])
+    first, *rest = blocks[0].payload_hashes
+    _answer_all(stage, without=rest[-1])
+    del stage.node._context.contents._held[first]
+    stage.victim.store._contents.pop(first, None)
+    _answer_all(stage, only=rest[-1])
+    assert stage.node.head.height == 0
+    _answer_all(stage)
+    assert stage.node.head.height == 1
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
 def test_blocks_of_whose_contents_nobody_has_any_are_taken_on_their_certificates_in_the_end() -> None:
     """As after an amendment by which all keep less: the node, which lacks it, stood still for ever."""
     stage, blocks = _replaying()
