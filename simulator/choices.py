@@ -40,6 +40,17 @@ def installed(executor: str) -> str:
     return executor
 
 
+def require_processes() -> None:
+    """Raise ScenarioError in a process that may start none, before any work is done or a folder is made for it."""
+    import multiprocessing
+
+    if multiprocessing.current_process().daemon:
+        raise ScenarioError(
+            "clients train in processes, and this one may start none, as those of multiprocessing.Pool: take "
+            "concurrent.futures.ProcessPoolExecutor, whose processes may"
+        )
+
+
 def default_jobs(executor: str) -> int:
     """Simulations at a time, at most."""
     return 2 if executor == PROCESSES else sys.maxsize

@@ -1,6 +1,7 @@
 """``fedchain.simulate``: a run's rounds, models, chain and knowledge, wherever it is called, and however it ends."""
 
 import ast
+import multiprocessing
 import subprocess
 import sys
 from copy import deepcopy
@@ -82,6 +83,18 @@ def test_rounds_and_runs_go_to_other_processes(run: fedchain.Run, tmp_path: Path
     assert kept.chain.status().height == 1
     copied = deepcopy(kept)
     assert (copied.rounds, copied.chain.status()) == (kept.rounds, kept.chain.status())
+
+
+def test_a_process_that_may_start_none_says_what_may(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of `multiprocessing.Pool` are such; they had an AssertionError of Python's once all data were read."""
+    given: dict[str, Any] = {"method": "solo", "rounds": 1, "resume": True, **QUICK}
+    run = fedchain.simulate(**given, out=tmp_path / "run")
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(ScenarioError, match=r"may start none, .* take concurrent.futures.ProcessPoolExecutor"):
+        fedchain.simulate(**given, out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    again = fedchain.simulate(**given, out=tmp_path / "run")
+    assert again.trace_hash == run.trace_hash, "a finished run takes no processes"
 
 
 def test_without_pandas_the_table_says_what_it_needs(run: fedchain.Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ from fedchain.learning.worker.building import PlannedLearner
 from fedchain.learning.worker.model_file import ModelState, load_model, read_model, state_of, state_of_knowledge
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import learning_from_genesis, require_weights
-from fedchain.simulator.choices import PROCESSES, RunOptions, Training, installed, validated
+from fedchain.simulator.choices import PROCESSES, RunOptions, Training, installed, require_processes, validated
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.own_code import hashes_of_result
 from fedchain.simulator.report import RunFolder, holds_finished, result_of
@@ -386,6 +386,8 @@ class _Order:
         backend = executor if callable(executor) else installed(validated(executor))
         order = cls(scenario=chosen, function=function, out=place, track=trackers, executor=backend, **others)
         order._validate_folder()
+        if backend == PROCESSES and not order.is_finished:
+            require_processes()
         return order
 
     def _validate_folder(self) -> None:
