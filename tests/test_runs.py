@@ -4,6 +4,7 @@ import ast
 import multiprocessing
 import subprocess
 import sys
+import warnings
 from copy import deepcopy
 from dataclasses import FrozenInstanceError
 from functools import partial
@@ -374,8 +375,11 @@ def test_a_temporary_folder_goes_with_the_run() -> None:
     run = fedchain.simulate("solo", rounds=1, **QUICK)
     folder = run.folder
     assert folder.is_dir()
-    del run
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        del run
     assert not folder.exists()
+    assert not warned
 
 
 @pytest.mark.parametrize(

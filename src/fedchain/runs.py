@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, asdict, dataclass, fields
 from functools import cached_property
@@ -122,6 +123,8 @@ class Run:
         self.violations: Sequence[str] = tuple(result["violations"])
         """Guarantees of the protocol that did not hold; empty when all is well."""
         self._config, self._task, self._owner = config, task, owner
+        if owner is not None:
+            weakref.finalize(self, owner.cleanup)  # by itself it would warn that nobody asked for that
 
     def __repr__(self) -> str:
         scenario = self.scenario
