@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 import anyio
 
 from fedchain.chain.membership.member import Standing
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.shell.service import Service
 
 log = logging.getLogger("fedchain.node")
 
 LINGER_S_MIN, LINGER_S_MAX = 3.0, 60.0
 """Bounds of the time for which a finished node serves the last block, until all connected members have it."""
+
+LOOKS = 30
+"""How often it looks at the others in the least time."""
 
 
 @dataclass(slots=True)
@@ -64,13 +68,8 @@ class Departure:
         while not (reason := self._reason(service)):  # it may have finished before it was started
             await service.next_head()
         log.info("ending: %s", reason)
-        height = service.node.head.height
         with anyio.move_on_after(LINGER_S_MAX):
-            await anyio.sleep(LINGER_S_MIN)
-            # The vote of a member that goes may have been needed for this block, and lost on its way: where it is cut
-            # off, nobody else may have the block.
-            while service.node.lagging(height) or (_is_gone(service) and not service.peers):
-                await anyio.sleep(LINGER_S_MIN / 10)
+            await _linger(service)
         leave()
 
     def _reason(self, service: Service) -> str:
@@ -84,7 +83,33 @@ class Departure:
         return reason or ("the last round is closed" if head.finished and self._exits else "")
 
 
+async def _linger(service: Service) -> None:
+    """Wait until those that are connected have the block at the head.
+
+    The vote of a member that is gone may have been needed for that block, and lost on its way: where it is cut off
+    before any honest member need be among those that have said that they have the block, or have posted to the phase
+    behind it, nobody else may have it.
+    """
+    height, begun_s, have_it = service.node.head.height, anyio.current_time(), set[PublicKey]()
+    while True:
+        lagging = service.node.lagging(height)
+        head, waited_s = service.node.head, anyio.current_time() - begun_s
+        if head.height == height:
+            posted = {post.sender for post in service.node.open_posts()}
+            have_it |= (service.peers - set(lagging) | posted).intersection(head.roster.counting)
+        is_enough = head.height > height or len(have_it) > head.rules.fault_model.faulty(head.roster.active)
+        if waited_s >= LINGER_S_MIN and not lagging and (service.peers or is_enough or not _is_gone(service)):
+            return
+        await anyio.sleep(LINGER_S_MIN / LOOKS)
+
+
 def _is_gone(service: Service) -> bool:
     """Whether the member is gone for good, and the others go on without it."""
     record = service.node.own_record()
     return record is not None and record.standing.is_for_good
+
+
+def _faulty(service: Service) -> int:
+    """Number of members that may lie."""
+    head = service.node.head
+    return head.rules.fault_model.faulty(head.roster.active)

@@ -1,12 +1,14 @@
 """When a node ends by itself, and that it first lets the others have the last block."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
 import pytest
 
 import fedchain.node.shell.ending as ending_module
+from fedchain.chain.genesis import FaultModel
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.ending import Departure, Ending
@@ -54,9 +56,11 @@ class Stub:
         self.node: Any = self
         self.head: Any = self
         self.round, self.height, self.finished = 2, 1, finished
-        self.behind, self.peers = ["a peer"], {"a peer"}
+        self.behind, self.peers, self.posted = ["a peer"], {"a peer"}, list[str]()
         self.moved = anyio.Event()
         self.record: Member | None = None
+        self.rules = SimpleNamespace(fault_model=FaultModel.BYZANTINE)
+        self.roster = SimpleNamespace(counting=("a peer", "another", "a third", "a fourth"), active=4)
 
     def own_record(self) -> Member | None:
         return self.record
@@ -69,8 +73,11 @@ class Stub:
         self.moved = anyio.Event()
 
     def lagging(self, height: int) -> list[str]:
-        assert height == self.height
+        assert height == 1
         return self.behind
+
+    def open_posts(self) -> list[Any]:
+        return [SimpleNamespace(sender=sender) for sender in self.posted]
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +147,35 @@ async def test_a_member_that_is_gone_and_cut_off_waits_for_somebody_to_hand_its_
         assert not left.is_set()
         stub.peers = {"a peer"}
         await left.wait()
+
+
+@pytest.mark.parametrize(
+    ("peers", "posted", "height", "is_known"),
+    [
+        ({"a peer", "another"}, [], 1, True),
+        ({"a peer", "a guest"}, ["a peer"], 1, False),
+        ({"a peer"}, ["another"], 1, True),
+        (set(), [], 2, True),
+    ],
+    ids=["said", "one may lie", "posted", "the chain goes on"],
+)
+@on_trio
+async def test_a_member_that_is_gone_ends_where_others_had_its_last_block_before_they_let_go_of_it(
+    peers: set[str], posted: list[str], height: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do so a round later, if not sooner than it looks for those that lag. One of four may lie."""
+    monkeypatch.setattr(ending_module, "LINGER_S_MIN", 0.1)
+    stub, left = Stub(), anyio.Event()
+    stub.behind, stub.peers, stub.posted = [], peers, posted
+    stub.record = Member(OTHERS[0].public_key, Standing.LEFT, Standing.LEFT, 1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Departure(Ending(), exits_when_finished=False).wait, cast(Service, stub), left.set)
+        await anyio.wait_all_tasks_blocked()
+        stub.peers, stub.posted, stub.height = set(), [], height
+        with anyio.move_on_after(0.5):
+            await left.wait()
+        assert left.is_set() == is_known
+        tasks.cancel_scope.cancel()
 
 
 @on_trio
