@@ -74,7 +74,7 @@ async def knock(key: PrivateKey, member: PublicKey, place: str, said: bytes, lim
             with suppress(Exception), trio.CancelScope(shield=True):
                 await raw.close()
     if answer is None:
-        raise ConnectionError("it answered something else")
+        raise ConnectionError("it answers as a member does that lets this key in already")
     return answer
 
 

@@ -61,6 +61,16 @@ async def test_a_fault_in_the_answer_ends_that_connection_alone_and_is_logged(ca
 
 
 @on_trio
+async def test_one_that_knocks_where_it_is_let_in_already_is_told_so() -> None:
+    """As one whose request was counted while it was down: nobody refuses it."""
+    async with peer(0) as one:
+        one.welcome(lambda key, said: b"no")
+        one.track(1, [*MEMBERS, STRANGER.public_key])
+        with pytest.raises(ConnectionError, match="it answers as a member does that lets this key in already"):
+            await knock(STRANGER, MEMBERS[0], place_of(one), b"may I?", QUICK)
+
+
+@on_trio
 async def test_a_stranger_that_was_let_in_since_is_dialled_and_gossips() -> None:
     async with peer(0) as one, peer(1, one, members=MEMBERS[:2]) as other:
         await until(one.peers)
