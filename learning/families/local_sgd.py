@@ -151,6 +151,8 @@ class LocalSgdMethod(Method):
         if self.gradient_noise > 0 and self.beyond_dp_sgd:
             found = f"DP-SGD does not cover all that {type(self).__name__} posts: {self.beyond_dp_sgd}"
             raise ConfigurationError(f"{found}; use no gradient_noise")
+        if self.gradient_noise > 0 and not any(phase.trains for phase in self.phases):
+            raise ConfigurationError(f"DP-SGD needs a phase of {type(self).__name__} that trains (`Phase.trains`)")
         if self.epsilon_budget > 0 and not self.adds_noise:
             raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
         if self.epsilon_budget > 0 and not self.states_epsilon:

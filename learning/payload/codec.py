@@ -91,8 +91,13 @@ def canonical(tensors: Mapping[str, NDArray[Any]]) -> LazyTensors:
 
 
 def _canonical(tensors: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    tensor = tensors[name]
+    tensor = _native(tensors[name])
     return replace_tiny(tensor) if tensor.dtype.kind == "f" else tensor
+
+
+def _native(tensor: NDArray[Any]) -> NDArray[Any]:
+    """The numbers in this machine's order of bytes, in which their bits are read: files have others, too."""
+    return tensor if tensor.dtype.isnative else tensor.astype(tensor.dtype.newbyteorder("="))
 
 
 def decode(data: Buffer, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
@@ -129,7 +134,7 @@ def settle(tensors: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec], own
 
 
 def _settled(tensors: Mapping[str, NDArray[Any]], spec: TensorSpec, own: str) -> NDArray[Any]:
-    tensor = tensors[spec.name]
+    tensor = _native(tensors[spec.name])
     fits = len(tensor.shape) == len(spec.shape) and all(
         wanted in (-1, size) for size, wanted in zip(tensor.shape, spec.shape, strict=True)
     )

@@ -56,6 +56,17 @@ def test_the_encoding_does_not_depend_on_the_order_or_the_layout(tensors: dict[s
     assert encode(shuffled) == encode(tensors)
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_numbers_are_the_same_in_any_order_of_bytes(order: str) -> None:
+    """Other bits than the numbers' were looked at, and written where one of them was tiny."""
+    numbers = np.array([[0.5, -0.0, 1e-40], [3, -7e5, 1]], np.float32)
+    tensors: dict[str, Any] = {"labels": np.array([1, 4]), "prototypes": numbers}
+    swapped = {name: array.astype(array.dtype.newbyteorder(order)) for name, array in tensors.items()}
+    assert encode(swapped) == encode(tensors)
+    settled, expected = settle(swapped, SPECS), settle(tensors, SPECS)
+    assert all(settled[name].tobytes() == expected[name].tobytes() for name in tensors)
+
+
 @given(st.integers(0, len(encode(VALID)) * 8 - 1))
 def test_a_flipped_bit_is_refused_or_is_another_valid_document(bit: int) -> None:
     damaged = bytearray(encode(VALID))

@@ -15,6 +15,7 @@ from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
 from fedchain.learning.families.prototypes import Known
+from fedchain.learning.method import Phase
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.moon import Moon, Others
@@ -278,6 +279,20 @@ def test_a_method_that_is_made_of_a_covered_one_is_covered_once_it_says_so_itsel
         kind(gradient_noise=1.0)
     assert kind().gradient_noise == 0
     assert Covered(gradient_noise=1.0).adds_noise
+
+
+class Untrained(FedAvg):
+    beyond_dp_sgd: ClassVar[str] = ""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("update"),)
+
+
+def test_noise_is_counted_in_a_phase_that_trains() -> None:
+    with pytest.raises(ConfigurationError, match=r"^DP-SGD needs a phase of Untrained that trains"):
+        Untrained(gradient_noise=1.0)
+    assert Untrained().phases
 
 
 def test_clients_are_not_trained_together_where_that_would_leave_the_noise_out() -> None:
