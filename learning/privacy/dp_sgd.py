@@ -178,4 +178,5 @@ def example_gradients(
 
     each = vmap(grad_and_value(of_one), in_dims=(None, 0, 0, dimensions), randomness="different")
     gradients, values = each(parameters, images, labels, stacked)
-    return torch.cat([gradients[name].flatten(1) for name in parameters], dim=1), values.detach()
+    rows = [gradients[name].reshape(len(labels), -1) for name in parameters]  # a parameter may be one number
+    return torch.cat(rows, dim=1), values.detach()

@@ -191,6 +191,9 @@ class Contributing:
             if own[0] and (fault := self._fault_of_output(client)):
                 raise OwnCodeFailed(f"{who}: {fault}") from error
             has_line = passed_own_code(error)  # which says what is wrong
+            if own[0] and not has_line and type(error) is RuntimeError and self._method.adds_noise:
+                what = "its model gives no gradients of single examples, which DP-SGD takes"
+                raise OwnCodeFailed(f"{who}: {what}: {one_line(error)}") from error
             if own[1] and not has_line and not isinstance(error, OSError | MemoryError):
                 raise_told(error, who, type(self._method))
             raise

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from fedchain.learning.application import Application
 from fedchain.learning.client import Client
-from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
+from fedchain.learning.config import OWN, LearningConfig
+from fedchain.learning.exceptions import ConfigurationError, OwnCodeFailed, ReleaseRefused
 from fedchain.learning.families.prototypes import Known
 from fedchain.learning.method import Phase
 from fedchain.learning.methods.dfpl import Dfpl
@@ -28,6 +29,7 @@ from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.round import Round
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
+from fedchain.learning.task.custom import describe_task
 from fedchain.learning.training.loop import Loss
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
@@ -64,6 +66,42 @@ def test_gradients_of_single_examples_are_those_of_a_plain_loop(name: str) -> No
         value = loss(client.model, images, labels, None if given is None else given[place])
         assert torch.allclose(found[place], gradient_vector(value, client.model), rtol=1e-4, atol=1e-6)
         assert float(values[place]) == pytest.approx(float(value.detach()), rel=1e-5)
+
+
+class Scaled(nn.Module):
+    """Its logits are multiplied by a number that is trained, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.tensor(2.0)), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, self.scale * self.head(x)
+
+
+def test_a_parameter_may_be_one_number() -> None:
+    """Gradients of such have no second dimension, which was taken for the place of its elements."""
+    model: Any = Scaled()
+    inputs, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(3)), torch.arange(5) % 3
+    found, _ = example_gradients(model, FedAvg().loss, inputs, labels, None)
+    for place in range(5):
+        part = slice(place, place + 1)
+        value = F.cross_entropy(model(inputs[part])[1], labels[part])
+        assert torch.allclose(found[place], gradient_vector(value, model), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script", "ignore:The .grad attribute")
+def test_a_model_without_gradients_of_single_examples_is_told_in_one_line() -> None:
+    """Torch's way to them takes no module that it compiled, and printed a traceback."""
+
+    def task() -> Any:
+        torch.manual_seed(0)
+        return torch.jit.script(Scaled()), (torch.ones(4, 4), torch.arange(4) % 3), (torch.ones(3, 4), torch.arange(3))
+
+    chosen = describe_task(LearningConfig(method="fedavg", clients=2, dataset=OWN, hyperparameters=NOISE), task)
+    learner = Learner(chosen, task, stores=Stores(secrets_of))
+    with pytest.raises(OwnCodeFailed, match=r"^peer 0: its model gives no gradients of single examples, .*: Runtime"):
+        learner.contribute(0, "update", 1, b"")
 
 
 def test_long_gradients_are_clipped_before_they_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
