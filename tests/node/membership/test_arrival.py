@@ -59,7 +59,7 @@ def test_wrong_settings_are_not_written_down(
     tmp_path: Path, file: Path, settings: dict[str, int | str], said: str
 ) -> None:
     with pytest.raises(NodeConfigError, match=said):
-        settle(file, tmp_path / "clinic", settings)
+        settle(file, tmp_path / "clinic", {"listen": ANYWHERE} | settings)
     assert not (tmp_path / "clinic").exists()
     assert settle(file, tmp_path / "clinic", {"listen": ANYWHERE}).exists()
 
