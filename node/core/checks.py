@@ -38,6 +38,9 @@ from fedchain.node.core.jobs import (
 CHECKED_MAX = 2**16
 """Most passed checks that are remembered."""
 
+MARKS_SIZE_KEPT = 512
+"""Most bytes of marks of a vote whose check is remembered: a member may sign any number of precommits of one block."""
+
 RECOMPUTED_MAX = 8
 """Most recomputed knowledges that are kept, one for each set of posts of the open height."""
 
@@ -146,7 +149,8 @@ class Checks:
         identity = electors, vote
         if not self._passed.has(identity):
             validate_vote(self._genesis, electors, vote, self.signatures)
-            self._passed.keep(identity)
+            if vote.turnout is None or vote.turnout.size <= MARKS_SIZE_KEPT:
+                self._passed.keep(identity)
 
     def block(self, state: State, block: Block) -> State:
         """The state after a block whose knowledge is judged apart; raises as ``judge_block``.

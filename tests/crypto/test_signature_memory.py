@@ -3,8 +3,9 @@
 import pytest
 
 from fedchain.crypto import signature_memory
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
-from fedchain.crypto.signature_memory import SignatureMemory
+from fedchain.crypto.signature_memory import MESSAGE_SIZE_MAX, SignatureMemory
 from fedchain.crypto.signatures import Signed, is_valid_signature
 
 KEY, OTHER = PrivateKey(bytes(range(32))), PrivateKey(bytes(32))
@@ -48,6 +49,15 @@ def test_what_others_found_valid_is_verified_by_nobody(verified: list[Signed]) -
     assert list(memory.unknown(items)) == items[1:]
     assert memory(*items[0])
     assert verified == []
+
+
+def test_of_a_long_message_its_hash_is_remembered_and_vouches_for_no_message_of_its_own(verified: list[Signed]) -> None:
+    memory, (key, signature, message) = SignatureMemory(), signed(bytes(MESSAGE_SIZE_MAX + 1))
+    assert [memory(key, signature, message), memory(key, signature, message)] == [True, True]
+    assert len(verified) == 1
+    assert not memory(key, signature, sha256(message))
+    assert not memory(key, signature, message[:-1] + b"1")
+    assert all(message not in identity for identity in memory._valid if isinstance(identity, tuple))
 
 
 def test_the_oldest_signature_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

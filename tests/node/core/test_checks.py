@@ -8,16 +8,18 @@ from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, InvalidSignature, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Occasion, recompute
+from fedchain.chain.membership.turnout import MARKS_SIZE_MAX, Turnout
 from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.chain.transition import judge_block
-from fedchain.chain.vote import VoteKind, sign_vote
+from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
-from fedchain.node.core.checks import Checks
+from fedchain.node.core.checks import MARKS_SIZE_KEPT, Checks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
+from tests.support.chain.changes import living_genesis
 
 
 class CountingRules(SumRules):
@@ -109,6 +111,22 @@ def test_a_vote_that_passed_is_good_among_its_electors_alone() -> None:
         checks.vote(electors, vote)
     with pytest.raises(InvalidSignature, match="electorate"):
         checks.vote(electors - {key.public_key}, vote)
+
+
+def test_of_a_vote_that_marks_very_many_members_nothing_large_is_remembered() -> None:
+    """A member may sign any number of precommits of one block, each with two kilobytes of marks."""
+    founding, key, marks = living_genesis(), keys(1)[0], b"\xff" * MARKS_SIZE_MAX
+    checks, electors = Checks(founding, SumRules()), frozenset(item.public_key for item in keys(5))
+    for size in (MARKS_SIZE_KEPT, 2 * MARKS_SIZE_MAX):
+        turnout = Turnout(0, size, marks[: size // 2], marks[: size // 2])
+        slot = (1, 0, VoteKind.PRECOMMIT)
+        vote = sign_vote(key, founding.chain_id, slot, b"b" * 32, clock_ms=1, turnout=turnout)
+        for _ in range(2):
+            checks.vote(electors, vote)
+    kept = [part for identity in checks._passed._checked for part in identity if isinstance(part, Vote)]  # type: ignore[attr-defined]
+    assert [vote.turnout and vote.turnout.size for vote in kept] == [MARKS_SIZE_KEPT]
+    held = [part for identity in checks.signatures._valid for part in identity]  # type: ignore[attr-defined]
+    assert max(map(len, held)) < MARKS_SIZE_MAX
 
 
 def test_a_block_is_recomputed_from_the_payloads_that_its_posts_name() -> None:
