@@ -201,7 +201,7 @@ class Desk:
         change = sign_change(self._key, self._service.genesis.chain_id, kind, sequence=record.sequence, until=until)
         self._take(change, approves=False)
         text = follows_text(self._service.genesis, node.head, change)
-        return f"{text}; let the node run until then" if kind is ChangeKind.LEAVE else text
+        return text if kind is ChangeKind.BACK else f"{text}; let the node run until then"
 
     def _rekey(self) -> str:
         """Make another key and have it take this one's place."""

@@ -379,7 +379,7 @@ def test_a_step_size_is_amended_and_nothing_that_the_method_cannot_take_is_appro
 def test_a_member_goes_away_by_its_own_word() -> None:
     it = office()
     assert it.refusal("back") == "this member is active, and not away"
-    assert it.ask("away").endswith("the member counts no more")
+    assert it.ask("away").endswith("the member counts no more; let the node run until then")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]
     it.final(it.adopt(it.block(changes=it.node.open_changes())))
     it.accept(2)
