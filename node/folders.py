@@ -15,7 +15,7 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
-from fedchain.files.layout import METRICS_FILE, RESULT_FILE, SCENARIO_FILE, TIMELINE_FILE, read_metrics
+from fedchain.files.layout import METRICS_FILE, RESULT_FILE, SCENARIO_FILE, TIMELINE_FILE, open_found, read_metrics
 from fedchain.files.places import Place, chain_folder, places_in
 from fedchain.node.operating.status import ask_status
 
@@ -144,7 +144,7 @@ def _joined(network: Path, nodes: list[Row]) -> Row:
 
 def _newest_accuracy(node: Path) -> float | None:
     """A node's newest accuracy on its own test set, from the end of its timeline; None if it has measured none."""
-    with suppress(FileNotFoundError), (node / TIMELINE_FILE).open("rb") as file:
+    with suppress(FileNotFoundError), open_found(node / TIMELINE_FILE) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - TIMELINE_END))
         for line in reversed(file.read(TIMELINE_END).splitlines()):
             with suppress(ValueError, TypeError, KeyError, RecursionError):  # half a line, or one without training

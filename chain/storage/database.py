@@ -78,7 +78,9 @@ def take_place(path: Path, folder: Path) -> None:
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Open a database; one thread uses a connection at a time."""
+    """Open a database; one thread uses a connection at a time. Raises StoreCorrupt: something else has its name."""
+    if path.exists() and not path.is_file():  # SQLite would wait for a pipe for ever, deaf to Ctrl-C
+        raise StoreCorrupt(f"{path} is no file; {repair_hint(path.parent)}")
     mode = "mode=rw"
     if read_only:
         # Reading a log needs shared memory beside it. If there is no log and the folder is read-only, nobody writes.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedchain.files.json_text import from_json
 
@@ -67,7 +67,7 @@ def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
 
     Raises OSError if the file cannot be read. A run that closed no round has no file, and no rows.
     """
-    with suppress(FileNotFoundError), (folder / METRICS_FILE).open("rb") as file:
+    with suppress(FileNotFoundError), open_found(folder / METRICS_FILE) as file:
         for line in file.read(size_max).splitlines():
             try:
                 row: Any = from_json(line)
@@ -75,6 +75,16 @@ def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(row, dict):
                 yield row
+
+
+def open_found(path: Path) -> BinaryIO:
+    """Open a file of a folder that somebody else may have written; a pipe, which keeps its reader waiting, is none.
+
+    Raises OSError: FileNotFoundError if there is none.
+    """
+    if path.is_fifo():
+        raise FileNotFoundError(f"{path} is a pipe")
+    return path.open("rb")
 
 
 def free_folder(name: str) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.files.layout import LINKS_FILE
+from fedchain.files.layout import LINKS_FILE, open_found
 
 COLUMNS = ("sender", "receiver", "sent_bytes", "arrivals", "delay_ms")
 
@@ -44,7 +44,7 @@ def read_links(folder: Path, size_max: int = -1) -> tuple[NDArray[np.int64], int
     At most ``size_max`` bytes are read; -1: all. Raises OSError if the file cannot be read. A run that is not finished
     has none, nor one of very many members.
     """
-    with suppress(FileNotFoundError), (folder / LINKS_FILE).open("rb") as file:
+    with suppress(FileNotFoundError), open_found(folder / LINKS_FILE) as file:
         data = file.read(size_max)
         lines = re.findall(rb"^\d{1,15}(?:,\d{1,15}){4}$", data, re.MULTILINE)
         values = np.array([*map(int, b",".join(lines).split(b","))] if lines else [], np.int64)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedchain.files.layout import MEMBERS_FILE
+from fedchain.files.layout import MEMBERS_FILE, open_found
 
 COLUMNS = ("round", "member", "accuracy", "test_accuracy")
 
@@ -42,7 +42,7 @@ def read_members(folder: Path, size_max: int = -1) -> Iterator[MemberAccuracy]:
     At most ``size_max`` bytes are read; -1: all. Raises OSError if the file cannot be read. A run that is not finished
     has none, and no measurements.
     """
-    with suppress(FileNotFoundError), (folder / MEMBERS_FILE).open("rb") as file:
+    with suppress(FileNotFoundError), open_found(folder / MEMBERS_FILE) as file:
         text = file.read(size_max).decode("utf-8", errors="replace")
         for line in text.splitlines()[1:]:
             with suppress(ValueError):

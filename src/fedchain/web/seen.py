@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.files.json_text import from_json
-from fedchain.files.layout import TIMELINE_FILE
+from fedchain.files.layout import TIMELINE_FILE, open_found
 from fedchain.node.shell.timeline import SIZE_MAX, FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult
 
 BLOCKS_AT_ONCE = 1_024
@@ -78,7 +78,7 @@ class SeenFile:
             return
         end = self._places[stop] if stop < len(self._places) else self._end
         try:
-            with (self.folder / TIMELINE_FILE).open("rb") as file:
+            with open_found(self.folder / TIMELINE_FILE) as file:
                 file.seek(self._places[start])
                 lines = file.read(min(SIZE_MAX, end - self._places[start])).split(b"\n")
         except OSError:
@@ -90,7 +90,7 @@ class SeenFile:
 
     def _read_on(self) -> bool:
         """Read more; return whether that was the rest."""
-        with (self.folder / TIMELINE_FILE).open("rb") as file:
+        with open_found(self.folder / TIMELINE_FILE) as file:
             file.seek(self._end - len(self._tail))
             if file.read(len(self._tail)) != self._tail:
                 self._heights, self._places, self._end, self._tail = array("Q"), array("Q"), 0, b""

@@ -1,13 +1,15 @@
 """The repair of a chain that was damaged: what is dropped, and what is set aside."""
 
+import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from fedchain.chain.exceptions import DiskRefused, NotFound, StoreError, StoreMismatch
+from fedchain.chain.exceptions import DiskRefused, NotFound, StoreCorrupt, StoreError, StoreMismatch
 from fedchain.chain.storage.content_files import content_path
 from fedchain.chain.storage.database import DATABASE, PAGE_SIZE
 from fedchain.chain.storage.repair import FAULTS_MAX, Repair, describe_repair, repair
@@ -239,3 +241,14 @@ def test_a_disk_that_refuses_is_no_damage(folder: Path, monkeypatch: pytest.Monk
 def test_a_folder_without_a_chain_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="holds no chain"):
         repair(tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_something_else_in_the_database_s_place_is_told_at_once_and_set_aside(
+    folder: Path, make: Callable[[Path], None]
+) -> None:
+    (folder / DATABASE).unlink()
+    make(folder / DATABASE)
+    with pytest.raises(StoreCorrupt, match="is no file; run: fedchain node repair"):
+        Store.open(folder, read_only=True)
+    assert repair(folder).set_aside_as is not None
