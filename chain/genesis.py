@@ -356,9 +356,10 @@ def _validate(genesis: Genesis) -> None:
 def _validate_admission(genesis: Genesis) -> None:
     g, by_sponsors = genesis, genesis.admission is Admission.SPONSORS
     says_more = g.admission is not Admission.CLOSED or g.sponsors or g.away_after
-    says_more = says_more or g.patience_percent != PATIENCE_DEFAULT
     _expect(g.version >= CHANGES_VERSION or not says_more, "members of a version 2 document are the same for ever")
     _expect(g.version >= CHANGES_VERSION or not g.late_rounds, "late_rounds begins with version 3")
+    is_patient = g.patience_percent != PATIENCE_DEFAULT
+    _expect(g.version >= CHANGES_VERSION or not is_patient, "patience_percent begins with version 3")
     if by_sponsors:
         _expect_range(g, "sponsors", 1, len(g.members))
     _expect(by_sponsors or not g.sponsors, f"sponsors is {g.sponsors}, it must be 0 unless admission is sponsors")

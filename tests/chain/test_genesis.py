@@ -105,7 +105,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"version": 4}, "version is 4, this program speaks 2 and 3"),
     ({"admission": Admission.QUORUM}, "members of a version 2 document are the same for ever"),
     ({"away_after": 1}, "members of a version 2 document are the same for ever"),
-    ({"patience_percent": 99}, "members of a version 2 document are the same for ever"),
+    ({"patience_percent": 99}, "patience_percent begins with version 3"),
     ({"version": 3, "patience_percent": 10_001}, "patience_percent is 10001, it must be between 0 and 10000"),
     ({"version": 3, "away_after": 2**16 + 1}, "away_after is 65537, it must be between 0 and 65536"),
     ({"late_rounds": 1}, "late_rounds begins with version 3"),
