@@ -107,9 +107,3 @@ def _is_gone(service: Service) -> bool:
     """Whether the member is gone for good, and the others go on without it."""
     record = service.node.own_record()
     return record is not None and record.standing.is_for_good
-
-
-def _faulty(service: Service) -> int:
-    """Number of members that may lie."""
-    head = service.node.head
-    return head.rules.fault_model.faulty(head.roster.active)

@@ -24,17 +24,11 @@ from fedchain.node.core.block_import import BlockImport, recompute_job
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Compute, Send
 from fedchain.node.core.following.finals_ahead import FinalsAhead, HandedOut
+from fedchain.node.core.following.in_vain import InVain
 from fedchain.node.core.jobs import Knowledge, Recompute, Verified, VerifySignatures
 
 JUDGED_MAX = 8
 """Blocks waiting for payloads above which no more are asked for; ``FinalsAhead`` has room for those on their way."""
-
-IN_VAIN_MS = 600_000
-"""How long the next block's contents are asked for, without a byte of them, before it is taken on its certificate: an
-amendment that is still ahead of us may have let all drop them."""
-
-AGAIN_IN_VAIN_MS = 2 * STALL_MS
-"""The same for the blocks behind it, until contents of one come."""
 
 
 class Replay:
@@ -50,10 +44,7 @@ class Replay:
         self._useless_until_ms: dict[PublicKey, int] = {}  # peers that were asked in vain
         self._verifying: dict[Hash, tuple[Signed, ...]] = {}  # by block: signatures that the shell is verifying
         self._in_hand: set[Signed] = set()  # all of those: most votes for a block stand in the next one, too
-        self._missing: tuple[Hash, int, int] = b"", 0, 0  # of the first block: contents on their way, bytes of them
-        self._missing_since_ms, self._missing_at_ms = 0, 0  # since when it is so, and when it was looked at
-        self._are_dropped = False  # whether contents of the last block were asked for in vain
-        self._fetched_ms: dict[Hash, int] = {}  # by block: when its payloads were asked for first
+        self._in_vain = InVain(context)
 
     @property
     def height(self) -> int:
@@ -132,11 +123,11 @@ class Replay:
         found = self._judged[0][0]
         if not (self._is_given_up(found.block.header.height) or self._lacks_old_knowledge(found.block)):
             if not self._has_contents(found.block):
-                return found if self._is_asked_for_in_vain(found.block) else None
+                return found if self._in_vain.is_over(found.block, self._payloads_here) else None
             result = self._recompute(found.block)
             if result is None:
                 return None
-            self._are_dropped = False
+            self._in_vain.come()
             self._compare(found.block, result)
         return found
 
@@ -155,28 +146,6 @@ class Replay:
             self._payloads_here += 1
         roots = {context.head.knowledge_root, *(base_of(context.head, post) for post in self._late_posts(block))}
         return all(context.content(root) is not None for root in roots)
-
-    def _is_asked_for_in_vain(self, block: Block) -> bool:
-        """Whether nothing of the next block's contents has come for long, though one of those asked is honest.
-
-        It looks once in a while, since contents come by the thousand.
-        """
-        context, now_ms = self._context, self._context.now.ms
-        if block.hash == self._missing[0] and now_ms < self._missing_at_ms + STALL_MS and not self._are_dropped:
-            return False
-        self._missing_at_ms = now_ms
-        downloads, wanted = context.contents.downloads, {*block.payload_hashes, context.head.knowledge_root}
-        on_their_way = [item for item in wanted if item in downloads]
-        missing = block.hash, len(on_their_way), sum(map(downloads.arrived, on_their_way))
-        if missing != self._missing or len(context.catch_up.at_least(block.header.height)) < context.catch_up.enough:
-            self._missing, self._missing_since_ms = missing, now_ms
-        since_ms, patience_ms = self._missing_since_ms, IN_VAIN_MS
-        if self._are_dropped and not missing[2] and self._payloads_here in (0, len(block.transactions)):
-            patience_ms = AGAIN_IN_VAIN_MS
-            if not self._payloads_here:  # all of them were asked for together; what the last block left, only now
-                since_ms = min(since_ms, self._fetched_ms.get(block.hash, now_ms))
-        self._are_dropped |= now_ms - since_ms >= patience_ms
-        return now_ms - since_ms >= patience_ms
 
     def _lacks_old_knowledge(self, block: Block) -> bool:
         """Whether a late post was made from knowledge that is not here, and that others may have dropped.
@@ -235,7 +204,7 @@ class Replay:
                 self._judged.clear()  # the others stand on another block
         waiting = {found.block.hash for found, _ in self._judged}
         self._asked = {block_hash: asked for block_hash, asked in self._asked.items() if block_hash in waiting}
-        self._fetched_ms = {item: at_ms for item, at_ms in self._fetched_ms.items() if item in waiting}
+        self._in_vain.keep(waiting)
         self._payloads_here = 0
         self._is_computing, self._recomputed = False, None
 
@@ -244,7 +213,7 @@ class Replay:
         context, block, height = self._context, found.block, found.block.header.height
         if self._is_given_up(height):
             return
-        self._fetched_ms[block.hash] = context.now.ms
+        self._in_vain.ask(block)
         if all(post.payload_size <= context.head.rules.inline_size_max for post in block.transactions):
             peer = self._provider(found)
             self._asked[block.hash] = peer, context.now.ms
