@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.simulator.engine.clock import VirtualTimeLoop
-from fedchain.simulator.engine.network import Conditions
+from fedchain.simulator.engine.network import Conditions, Parcel
 from fedchain.testing.networks import Listener, NetworkConformance, gossip
 from tests.support.network.simulated import SimulatedWire
 from tests.support.network.simulated import loop as loop
@@ -13,8 +13,8 @@ def test_the_suite_notices_a_network_that_passes_everything_on(loop: VirtualTime
     wire = SimulatedWire(loop, Conditions(degree=3))
     original = wire._network._deliver
 
-    def careless(number: int, sender: int, parcel: object) -> None:
-        original(number, sender, parcel)  # type: ignore[arg-type]
+    def careless(number: int, sender: int, parcel: Parcel, now_s: float) -> None:
+        original(number, sender, parcel, now_s)
         if number == min(wire.neighbours(0)):
             wire.network(number).publish(gossip(5))
 
