@@ -53,6 +53,7 @@ SHARED = (
     Setting({"peers": 100}, is_fitted=True),
     Setting({"peers": 200}),
     Setting({"peers": 400}, is_fitted=True),
+    Setting({"peers": 1_000}),
     Setting({"peers": 300, "contributors_per_round": 30, "committee_size": 10}),
     Setting({"peers": 100, "committee_size": 100}, is_fitted=True),
     Setting({"peers": 40, "degree": 5}, is_fitted=True),
