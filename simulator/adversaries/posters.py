@@ -101,7 +101,7 @@ class PayloadWithholder(Adversary):
         match event:
             case MessageReceived(peer, GetContent(content_hash, offset)) if content_hash == self._promised:
                 data = self.node.content(content_hash)
-                is_favourite = self.node.head.roster.seats[peer] == self.coalition.honest[0]
+                is_favourite = self.node.head.roster.seats.get(peer) == self.coalition.honest[0]
                 if data is not None and is_favourite and self.draw.random() < 0.5:
                     self.peer.carry_out(Send(peer, Chunk(content_hash, offset, data[offset:])))
                 return ()

@@ -68,9 +68,10 @@ class Recombiner(Adversary):
         if not isinstance(event, MessageReceived):
             return (event,)
         self._hoard.note(event.message)
+        peer, seats = event.peer, self.node.head.roster.seats  # under a next key it has none yet
         match event.message:
-            case GetFinal() | GetContent() | GetPayloads() if self.draw.random() < FALSE_ANSWERS:
-                self._answer(self.node.head.roster.seats[event.peer], event.message)
+            case GetFinal() | GetContent() | GetPayloads() if peer in seats and self.draw.random() < FALSE_ANSWERS:
+                self._answer(seats[peer], event.message)
                 return ()
             case VoteMessage(vote) if vote.height == self.height and vote.block_hash != NIL:
                 self._complete_for(vote)
@@ -83,9 +84,9 @@ class Recombiner(Adversary):
     def _complete_for(self, vote: Vote) -> None:
         """Show the voter alone a certificate, if its vote and the coalition's complete a quorum."""
         slot = vote.kind, vote.height, vote.attempt, vote.block_hash
-        number, votes = self.node.head.roster.seats[vote.voter], self._hoard.votes_of(slot)
+        number, votes = self.node.head.roster.seats.get(vote.voter), self._hoard.votes_of(slot)
         required = votes_required(self.genesis, self.node.head.roster.electors)
-        if number in self.coalition.honest and len(votes) >= required:
+        if number is not None and number in self.coalition.honest and len(votes) >= required:
             certificate = certify(votes)
             if vote.kind is VoteKind.PREVOTE:
                 self.send((number,), CertificateMessage(certificate))

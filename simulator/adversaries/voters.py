@@ -45,8 +45,8 @@ class YesVoter(Adversary):
         """Answer each vote for a block with the coalition's votes for the same block, to its voter alone."""
         match event:
             case MessageReceived(peer, VoteMessage(vote)) if vote.voter == peer and vote.block_hash != NIL:
-                number = self.node.head.roster.seats[peer]
-                if number in self.coalition.honest and vote.height == self.height:
+                number = self.node.head.roster.seats.get(peer)
+                if number is not None and number in self.coalition.honest and vote.height == self.height:
                     for key in self.coalition.keys:
                         for kind in VoteKind:
                             answer = self.vote(key, kind, vote.attempt, vote.block_hash)
