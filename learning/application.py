@@ -18,7 +18,7 @@ from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, raise_told
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, is_own_code, raise_told
 from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX, KnowledgeReader, Written, write_knowledge
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
@@ -83,7 +83,7 @@ class Application:
         check_arithmetic()
         self.method = build_method(config.method, dict(config.hyperparameters))
         of_method = type(self.method)
-        self._own = "" if of_method.__module__.startswith("fedchain.") else f"{of_method.__name__}.aggregate"
+        self._own = f"{of_method.__name__}.aggregate" if is_own_code(of_method) else ""
         self.infos = infos_of(config)
         """The shapes of every architecture; see `LearningConfig.architecture_of`."""
         self.info: ModelInfo = self.infos[0]

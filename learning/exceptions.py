@@ -161,8 +161,8 @@ def told(error: Exception, who: str, asked: type | None = None) -> Exception:
         return error
     file: str | None = ""
     if asked is None:
-        is_own = bool(_place(error)) and not isinstance(error, OSError | MemoryError)
-    elif is_own := not asked.__module__.startswith("fedchain."):
+        is_own = passed_own_code(error) and not isinstance(error, OSError | MemoryError)
+    elif is_own := is_own_code(asked):
         file = getattr(sys.modules.get(asked.__module__), "__file__", "")
     result = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
     result.add_note("".join(traceback.format_exception(error)))
@@ -177,11 +177,16 @@ def raise_told(error: Exception, who: str, asked: type | None = None) -> NoRetur
     raise result from error
 
 
+def is_own_code(kind: type) -> bool:
+    """Whether a class is of a user's own code, and none of this package."""
+    return not kind.__module__.startswith("fedchain.")
+
+
 def raise_refusal(error: Exception, what: str, asked: type) -> NoReturn:
     """Raise a `ConfigurationError`, which begins with `what`, for an error with which a user's own class refuses to
     begin; the error itself if it is one of ours, or the class is.
     """
-    if isinstance(error, LearningError) or asked.__module__.startswith("fedchain."):
+    if isinstance(error, LearningError) or not is_own_code(asked):
         raise error
     raise ConfigurationError(f"{what}: {one_line(error)}") from error
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line, raise_refusal
+from fedchain.learning.exceptions import ConfigurationError, UnknownName, is_own_code, one_line, raise_refusal
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Method
@@ -361,7 +361,7 @@ def _validate_fields(name: str, method: "Method") -> None:
     """Raise `ConfigurationError` for a field of a user's own method that no document holds, by its default, too: a
     chain would be founded that nobody can read.
     """
-    if type(method).__module__.startswith("fedchain."):
+    if not is_own_code(type(method)):
         return
     known = _hyperparameters(type(method))
     for field in fields(method):

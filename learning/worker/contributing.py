@@ -21,6 +21,7 @@ from fedchain.learning.exceptions import (
     OwnCodeFailed,
     TrainingDiverged,
     UnsoundNumbers,
+    is_own_code,
     one_line,
     passed_own_code,
     raise_told,
@@ -182,7 +183,7 @@ class Contributing:
                     f"peer {client.index}, of {len(client.train_labels)} training examples: batch normalization takes "
                     f"more than one value of each channel from a batch; raise batch_size, or its examples ({error})"
                 ) from None
-            who, own = f"peer {client.index}", [_is_own(part) for part in (client.model, self._method)]
+            who, own = f"peer {client.index}", [is_own_code(type(part)) for part in (client.model, self._method)]
             if own[1] and (fault := self._fault_of_loss(client)):
                 raise OwnCodeFailed(f"{who}: {fault}") from error
             if any(own) and type(error) is RuntimeError and _raised_in(error) in _BACKWARD:
@@ -203,7 +204,7 @@ class Contributing:
         trained without it.
         """
         posted = self._work(phase, client, round)
-        claims = phase.trains and client.steps > 0 and self._method.states_epsilon and _is_own(self._method)
+        claims = phase.trains and client.steps > 0 and self._method.states_epsilon and is_own_code(type(self._method))
         if claims and all(entry.round != round.number for entry in client.ledger.entries()):
             raise OwnCodeFailed(
                 f"peer {client.index}: {type(self._method).__name__} says that DP-SGD covers what it posts "
@@ -290,11 +291,6 @@ def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
 def _count_scalars(posted: Tensors) -> int:
     """Count the floating-point numbers of a post."""
     return sum(tensor.size for tensor in posted.values() if tensor.dtype.kind == "f")
-
-
-def _is_own(part: object) -> bool:
-    """Whether a model or method is of a class that is not the project's."""
-    return not type(part).__module__.startswith("fedchain.")
 
 
 def _raised_in(error: Exception) -> str:

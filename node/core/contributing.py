@@ -178,8 +178,8 @@ class Contributing:
         self._publish(post, own.payload)
 
     def _publish_owed(self) -> None:
-        """After a restart: send our posts of earlier rounds again that are not counted yet, once it is here what they
-        were made from."""
+        """After a restart: send our posts of earlier rounds again that are not counted yet, each once what it was made
+        from is here."""
         context = self._context
         for own in context.journal.posts if context.head.owed else ():
             is_held = context.mempool.get((own.round, own.phase), own.sender) is not None

@@ -270,8 +270,7 @@ class Node:
         return context.effects
 
     def notes(self, session: Session) -> bool:
-        """Take a process's statement as :meth:`handle` would, if all that follows is that it is kept; False: it does
-        more."""
+        """Keep a process's statement if :meth:`handle` would do nothing else with it; False: it is left to that."""
         return self._has_begun and self._parts.sessions.notes(session)
 
     def lull(self) -> Lull:

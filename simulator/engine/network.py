@@ -440,8 +440,7 @@ class SimulatedNetwork:
         receiver, is_gossip = self._receivers[number], parcel.gossip
         if receiver is None or (self._broken and (number, sender) in self._broken):
             return
-        if self._lulls[number] is not None:
-            self._end_lull(number)
+        self._end_lull(number)
         if not self.gates.pays(number, sender, now_s) or (is_gossip and not self._remember(number, parcel.identity)):
             return
         self._on_delivery(number, sender, parcel)

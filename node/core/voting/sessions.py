@@ -129,8 +129,8 @@ class Sessions:
             context.send((peer, SessionMessage(known)) for known in others[-HANDED_MAX:])
 
     def notes(self, session: Session) -> bool:
-        """Keep another member's first statement, made at our height; whether it was one that :meth:`on_session` would
-        keep, and do nothing else."""
+        """Keep a statement if :meth:`on_session` would do nothing else with it: another member's first, made at our
+        height. False: it is left to that."""
         context, head, member = self._context, self._context.head, session.member
         seat = head.roster.seats.get(member)
         if seat is None or seat in self._kept or member == context.me or session.number == self._number:
