@@ -179,7 +179,7 @@ class Desk:
         self._expect_a_say()
         node, number = self._service.node, self._number(member)
         if not reason.strip() or len(reason.encode()) > TEXT_SIZE_MAX or not reason.isprintable():
-            raise NodeConfigError(f"a reason has 1 to {TEXT_SIZE_MAX} printable bytes")
+            raise NodeConfigError(f"a reason has 1 to {TEXT_SIZE_MAX} printable bytes, not blanks alone")
         self._expect_of_others(ChangeKind.REMOVE, number)
         record = node.head.records[number]
         for change in node.open_changes():  # approvals of two removals would not add up

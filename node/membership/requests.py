@@ -89,8 +89,8 @@ class Requests:
         ``lost`` is the key with which the member came, and the number of its changes that others approved of.
         """
         node, genesis = self._service.node, self._service.genesis
-        if not name.isprintable() or not 0 < len(name.encode()) <= TEXT_SIZE_MAX:
-            raise NodeConfigError(f"a name has 1 to {TEXT_SIZE_MAX} printable bytes")
+        if not name.isprintable() or not name.strip() or len(name.encode()) > TEXT_SIZE_MAX:
+            raise NodeConfigError(f"a name has 1 to {TEXT_SIZE_MAX} printable bytes, not blanks alone")
         if lost is None and len(node.head.roster) >= self._places_max:
             parts = self._places_max - (node.head.roster.dataless is not None)
             raise NodeConfigError(

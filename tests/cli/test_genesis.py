@@ -87,6 +87,7 @@ def test_what_is_not_chosen_is_as_the_document_has_it(tmp_path: Path) -> None:
         (("--set", "committee_size=9", "--set", "version=2"), "committee_size is 9, it must be between 0 and 4"),
         (("--set", "payload_mib_max=5000"), "--set payload_mib_max is 5000, it must be between 0 and 2,048"),
         (("--set", "inline_kib_max=-1"), "--set inline_kib_max is -1"),
+        (("--name", "  "), "name must have 1 to 200 printable characters, not blanks alone"),
         (("--set", "mining_attempts=0"), "--set mining_attempts is 0, it must be between 1 and 1,099,511,627,776"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -55,8 +55,8 @@ def new_genesis(
 
         if path.exists():
             raise NodeConfigError(f"{path} exists already; a genesis document is never overwritten")
-        if not name.isprintable() or not 0 < len(name) <= NAME_SIZE_MAX:
-            raise NodeConfigError(f"name must have 1 to {NAME_SIZE_MAX} printable characters")
+        if not name.isprintable() or not name.strip() or len(name) > NAME_SIZE_MAX:
+            raise NodeConfigError(f"name must have 1 to {NAME_SIZE_MAX} printable characters, not blanks alone")
         words, consensus = chosen()
         consensus = replace(consensus, rounds=rounds)
         if (floor_s := consensus.phase_floor_s) > (timeout_s := consensus.phase_timeout_s):

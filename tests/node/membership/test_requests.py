@@ -273,6 +273,6 @@ def test_who_cannot_be_reached_or_has_no_part_left_invites_nobody(tmp_path: Path
     with pytest.raises(NodeConfigError, match="the data have 5 parts, and each has its member"):
         host.requests.invite("clinic")
     assert PARTS > 5
-    for name in ("", "x" * 201, "a\nb"):
+    for name in ("", "  ", "x" * 201, "a\nb"):
         with pytest.raises(NodeConfigError, match="a name has 1 to 200 printable bytes"):
             host.requests.invite(name)
