@@ -5,6 +5,7 @@ for a fresh key pair, whose secret half is in the file. The holder of the file s
 its request. So the file is a secret until it was used: it works once.
 """
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
 from fedchain.chain.membership.change import TEXT_SIZE_MAX, Change, ChangeKind, propose_recovery, sign_change
 from fedchain.chain.validation import validate_claim
 from fedchain.chain.vote import VoteKind
+from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 from fedchain.crypto.signatures import is_valid_signature
@@ -154,10 +156,12 @@ def read_invitation(path: Path) -> Invitation:
     """Read an invitation, and check all that can be checked without the chain.
 
     Raises:
-        NodeConfigError: the file cannot be read, or is no invitation, or one that contradicts itself; in one line.
+        NodeConfigError: the file cannot be read, or others may read it, or it is no invitation, or one that contradicts
+            itself; in one line.
     """
     try:
         with path.open("rb") as file:
+            exposed = exposure(path, os.fstat(file.fileno()).st_mode)
             data = file.read(INVITATION_SIZE_MAX + 1)
     except OSError as error:
         raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -167,6 +171,8 @@ def read_invitation(path: Path) -> Invitation:
         raise NodeConfigError(f"{path} is no invitation: {looks_like(data) or error}") from None
     except InvalidGenesis as error:
         raise NodeConfigError(f"{path}: {error}") from None
+    if exposed is not None:
+        raise NodeConfigError(exposed)
     chain_id, voucher = found.genesis.chain_id, found.voucher
     if voucher.holder != found.secret.public_key or not voucher.is_signed(chain_id):
         raise NodeConfigError(f"{path} is no invitation: its signature is not the inviter's")

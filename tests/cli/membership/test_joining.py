@@ -13,6 +13,7 @@ import fedchain.cli.common.running
 from fedchain.cli.keys import PASSPHRASE_VARIABLE
 from fedchain.cli.node import node_app
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfig
 from fedchain.node.membership.invitation import read_invitation
@@ -89,7 +90,7 @@ def test_a_newcomer_gets_a_key_once_and_the_command_goes_on(
     tmp_path: Path, started: list[NodeConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, folder = tmp_path / "clinic.invitation", tmp_path / "clinic"
-    file.write_bytes(Host(tmp_path).requests.invite("clinic").encode())
+    write_file(file, Host(tmp_path).requests.invite("clinic").encode())
     monkeypatch.setenv(PASSPHRASE_VARIABLE, "of this test")
     first = run("join", file, folder, "--set", "listen=/ip4/127.0.0.1/tcp/0")
     name = address(PrivateKey.load(folder / "key.pem", "of this test").public_key)
@@ -103,7 +104,7 @@ def test_without_a_passphrase_the_way_out_is_said(
 ) -> None:
     monkeypatch.delenv(PASSPHRASE_VARIABLE, raising=False)
     file, folder = tmp_path / "clinic.invitation", tmp_path / "clinic"
-    file.write_bytes(Host(tmp_path).requests.invite("clinic").encode())
+    write_file(file, Host(tmp_path).requests.invite("clinic").encode())
     assert refused("join", file, folder).endswith(f"or make it before: fedchain keys new {folder}/key.pem --plain")
     assert CliRunner().invoke(node_app, ["join", str(file), str(folder)]).exit_code == 2
     PrivateKey.generate().save(folder / "key.pem")

@@ -10,6 +10,7 @@ import pytest
 
 from fedchain.chain.genesis import Admission
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import write_file
 from fedchain.node.config import NodeConfigError, load_config
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.membership.arrival import settle
@@ -24,7 +25,7 @@ AT = f"/ip4/127.0.0.1/tcp/4001/p2p/{address(keys(2)[1].public_key)}"
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "clinic.invitation"
-    path.write_bytes(Host(tmp_path).requests.invite("clinic").encode())
+    write_file(path, Host(tmp_path).requests.invite("clinic").encode())
     return path
 
 
@@ -98,7 +99,7 @@ def test_what_another_invitation_left_is_not_gone_on_with(tmp_path: Path, file: 
     folder = tmp_path / "clinic"
     settle(file, folder, {"listen": ANYWHERE}).unlink()
     other = tmp_path / "other.invitation"
-    other.write_bytes(Host(tmp_path).requests.invite("other").encode())
+    write_file(other, Host(tmp_path).requests.invite("other").encode())
     with pytest.raises(NodeConfigError, match="holds other things, such as invitation; name an empty folder"):
         settle(other, folder, {"listen": ANYWHERE})
 
@@ -110,7 +111,7 @@ def test_other_folders_are_left_alone(tmp_path: Path, file: Path) -> None:
         settle(file, file, {"listen": ANYWHERE})
     settle(file, tmp_path / "clinic", {"listen": ANYWHERE})
     other = tmp_path / "other.invitation"
-    other.write_bytes(Host(tmp_path).requests.invite("other").encode())
+    write_file(other, Host(tmp_path).requests.invite("other").encode())
     with pytest.raises(NodeConfigError, match="is the folder of another node"):
         settle(other, tmp_path / "clinic", {"listen": ANYWHERE})
 
@@ -118,7 +119,7 @@ def test_other_folders_are_left_alone(tmp_path: Path, file: Path) -> None:
 def test_nobody_joins_a_closed_federation(tmp_path: Path) -> None:
     closed = Host(tmp_path, admission=Admission.CLOSED, away_after=3).requests.invite("clinic")
     path = tmp_path / "closed"
-    path.write_bytes(replace(closed).encode())
+    write_file(path, replace(closed).encode())
     with pytest.raises(NodeConfigError, match="is of a closed federation: nobody joins"):
         settle(path, tmp_path / "clinic", {"listen": ANYWHERE})
     assert not (tmp_path / "clinic").exists()

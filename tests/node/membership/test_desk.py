@@ -19,6 +19,7 @@ from fedchain.chain.membership.change import (
 )
 from fedchain.chain.membership.member import Standing
 from fedchain.crypto.address import address
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import ChangeMessage
@@ -402,7 +403,7 @@ def test_a_lost_key_is_replaced_on_an_invitation_and_by_the_others_approval(tmp_
         "the first key that asks on it is approved of here, as peer 2 from the next height on"
     )
     assert "it takes 3 more approvals" in answer["said"]
-    (tmp_path / "it").write_bytes(bytes.fromhex(answer["invitation"]))
+    write_file(tmp_path / "it", bytes.fromhex(answer["invitation"]))
     assert alice.knock(read_invitation(tmp_path / "it"))[1] == "the inviter approves"
     (change,) = alice.node.open_changes()
     carol.receive(ChangeMessage(change))

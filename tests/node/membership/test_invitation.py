@@ -7,6 +7,7 @@ import pytest
 
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.membership.change import ChangeKind
+from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
 from fedchain.node.membership.invitation import INVITATION_SIZE_MAX, Invitation, Request, read_invitation, request_on
@@ -20,7 +21,7 @@ def invitation(folder: Path) -> Invitation:
 
 
 def refusal(path: Path, data: bytes) -> str:
-    path.write_bytes(data)
+    write_file(path, data)
     with pytest.raises(NodeConfigError) as caught:
         read_invitation(path)
     assert "\n" not in str(caught.value)
@@ -29,7 +30,7 @@ def refusal(path: Path, data: bytes) -> str:
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     made, path = invitation(tmp_path), tmp_path / "it"
-    path.write_bytes(made.encode())
+    write_file(path, made.encode())
     assert read_invitation(path) == made
     request = request_on(made, NEWCOMER)
     assert Request.decode(request.encode()) == request
@@ -39,7 +40,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_one_for_a_member_without_its_key_names_it(tmp_path: Path) -> None:
     host, path = Host(tmp_path), tmp_path / "it"
     made = host.requests.invite("bob", (host.genesis.members[1], 3))
-    path.write_bytes(made.encode())
+    write_file(path, made.encode())
     assert read_invitation(path) == made
     change = made.request_of(NEWCOMER)
     assert (change.kind, change.member, change.key) == (
@@ -83,3 +84,12 @@ def test_other_files_are_no_invitations(tmp_path: Path) -> None:
     assert "'fedchain invitation 1' expected" in refusal(path, encode(["fedchain invitation 9", *record[1:]]))
     with pytest.raises(NodeConfigError, match="cannot be read: No such file"):
         read_invitation(tmp_path / "none")
+
+
+def test_one_that_others_may_read_is_no_secret(tmp_path: Path) -> None:
+    """Whichever key comes first on it has the member's approval."""
+    path = tmp_path / "it"
+    write_file(path, invitation(tmp_path).encode())
+    path.chmod(0o640)
+    with pytest.raises(NodeConfigError, match="it has mode 0640, others may read it; run: chmod 600"):
+        read_invitation(path)
