@@ -57,6 +57,10 @@ class JournalError(NodeConfigError):
     """The signing journal cannot be used, so nothing may be signed; the message states the remedy, in one line."""
 
 
+class BadExport(JournalError):
+    """An exported journal cannot be imported, and the fault is its own; the message does not name its file."""
+
+
 class JournalDiskFull(JournalError, NodeFailed):
     """There is no room for the signing journal; once there is, the node can be started again."""
 

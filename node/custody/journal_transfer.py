@@ -20,6 +20,7 @@ from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.hashing import HASH_SIZE, Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.custody.journal_file import (
+    BadExport,
     JournalError,
     JournalFile,
     content_size_max,
@@ -107,14 +108,15 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
         owner: the owner of the journal's key.
 
     Raises:
-        JournalError: not an exported journal, another chain's or key's, behind the present one, or the disk refuses.
+        BadExport: not an exported journal, or another chain's.
+        JournalError: another key's, behind the present one, or the disk refuses.
         SecretMissing, LedgerDamaged: other private randomness or further releases are there, or the disk refuses.
     """
     exported = _parse_export(text, content_size_max(len(owner.members)))
     chain_id, public_key, content = exported.chain_id, exported.public_key, exported.content
     suffix = f".{chain_id.hex()[:8]}.journal"
     if not path.name.endswith(suffix):
-        raise JournalError(f"{path} is not the journal of chain {chain_id.hex()}, of which the exported one is")
+        raise BadExport(f"{path} is not the journal of chain {chain_id.hex()}, of which the exported one is")
     private: PrivatePart | None = None
     if exported.private is not None:
         private = unseal_private(exported.private, owner.key(public_key), chain_id)
@@ -142,14 +144,14 @@ def import_journal(path: Path, text: str, is_behind: IsBehind, owner: Owner) -> 
 def _validate_content(content: bytes, is_behind: IsBehind) -> None:
     """Refuse a journal that no node would read: it would have to be moved away, and what was signed forgotten.
 
-    A sound one allows nothing that it forbids itself. Raises JournalError.
+    A sound one allows nothing that it forbids itself. Raises BadExport.
     """
     try:
         is_sound = not is_behind(content, content)
     except Refused as error:
-        raise JournalError(f"this is no exported journal: {error}") from None
+        raise BadExport(f"this is no exported journal: {error}") from None
     if not is_sound:
-        raise JournalError("the exported journal allows what it forbids itself: it was altered")
+        raise BadExport("the exported journal allows what it forbids itself: it was altered")
 
 
 def _hand_over(paths: Iterable[Path], key_path: Path) -> None:
@@ -212,24 +214,24 @@ def _secrets(journal: Path) -> Path:
 
 def _parse_export(text: str, size_max: int) -> _Export:
     if len(text) > EXPORT_SIZE_MAX:
-        raise JournalError(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
+        raise BadExport(f"an exported journal has at most {EXPORT_SIZE_MAX} characters, not {len(text)}")
     try:
         document: Any = json.loads(text)
         version = document["version"]
         if version != EXPORT_VERSION:
-            raise JournalError(f"the exported journal has version {version!r}, this program reads {EXPORT_VERSION}")
+            raise BadExport(f"the exported journal has version {version!r}, this program reads {EXPORT_VERSION}")
         content, private = (
             None if document[name] is None else bytes.fromhex(document[name]) for name in ("content", "private")
         )
         found = _Export(
             bytes.fromhex(document["chain_id"]), public_key_from_address(document["address"]), content, private
         )
-    except JournalError:
+    except BadExport:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidAddress) as error:
-        raise JournalError(f"this is no exported journal: {type(error).__name__}: {error}") from None
+        raise BadExport(f"this is no exported journal: {type(error).__name__}: {error}") from None
     if len(found.chain_id) != HASH_SIZE:
-        raise JournalError(f"this is no exported journal: a chain id has {HASH_SIZE} bytes, not {len(found.chain_id)}")
+        raise BadExport(f"this is no exported journal: a chain id has {HASH_SIZE} bytes, not {len(found.chain_id)}")
     if content is not None and len(content) > size_max:
-        raise JournalError(f"a journal takes {size_max} bytes, the exported one has {len(content)}")
+        raise BadExport(f"a journal takes {size_max} bytes, the exported one has {len(content)}")
     return found

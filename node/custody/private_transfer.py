@@ -15,7 +15,7 @@ from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.privacy.ledger import Entry, read_entry, write_entry
 from fedchain.learning.sums.secrets import ROOT_SIZE
-from fedchain.node.custody.journal_file import JournalError
+from fedchain.node.custody.journal_file import BadExport
 from fedchain.node.custody.ledger_file import ledger_path, open_ledger
 from fedchain.node.custody.secrets_file import read_root, write_root
 
@@ -42,11 +42,11 @@ class PrivatePart:
 
 
 def unseal_private(sealed: bytes, key: PrivateKey, chain_id: Hash) -> PrivatePart:
-    """Open the result of :meth:`PrivatePart.seal`; raises JournalError."""
+    """Open the result of :meth:`PrivatePart.seal`; raises BadExport."""
     try:
         values = json.loads(unseal(sealed, key, _INFO + chain_id, key.public_key))
     except SealBroken as error:
-        raise JournalError(f"the exported private randomness cannot be opened: {error}") from None
+        raise BadExport(f"the exported private randomness cannot be opened: {error}") from None
     root = None if values["root"] is None else bytes.fromhex(values["root"])
     assert root is None or len(root) == ROOT_SIZE, "nobody but this key's owner can have written it"
     return PrivatePart(root, tuple(values["releases"]))

@@ -138,7 +138,7 @@ def import_signing_journal(
     with clear_errors():
         from fedchain.crypto.key_file import is_encrypted
         from fedchain.node.core.voting.journal import is_behind
-        from fedchain.node.custody.journal_file import JournalError, journal_path
+        from fedchain.node.custody.journal_file import BadExport, JournalError, journal_path
         from fedchain.node.custody.journal_transfer import EXPORT_SIZE_MAX, Owner, import_journal
         from fedchain.node.founding.genesis_file import read_genesis
 
@@ -150,7 +150,10 @@ def import_signing_journal(
         document = read_genesis(genesis)
         is_encrypted(path)  # it has to be a key: beside a name that was misspelt, no node would look for its journal
         owner = Owner(lambda: load_key(path), document.index)
-        import_journal(journal_path(path, document.chain_id), text, is_behind, owner)
+        try:
+            import_journal(journal_path(path, document.chain_id), text, is_behind, owner)
+        except BadExport as error:
+            raise BadExport(f"{exported}: {error}") from None
 
 
 def load_key(path: Path) -> "PrivateKey":
