@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedchain.chain.block import Header
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
+from fedchain.chain.explorer.member_views import PeerView
 from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
@@ -88,7 +89,8 @@ def render(
             # A block's header repeats fields of its summary.
             yield Facts({k: v for k, v in rows.items() if k not in shown} if isinstance(answer, BlockView) else rows)
         elif _is_table(value):
-            yield _title(_label(item.name))
+            older = isinstance(answer, PeerView) and item.name == "rounds" and answer.rounds[0].round > 1
+            yield _title(f"{_label(item.name)}, those before {value[0].round} left out" if older else _label(item.name))
             yield _table(value, show)
 
 

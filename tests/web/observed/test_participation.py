@@ -143,6 +143,14 @@ def test_the_command_and_the_interface_tell_the_same(folder: Path) -> None:
     assert "87.6 %" in CliRunner().invoke(explorer, ["peer", str(folder), "0"]).stdout
 
 
+def test_the_command_says_where_older_rounds_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = CliRunner().invoke(explorer, ["peer", str(folder), "4"]).stdout
+    assert "\nrounds\n" in whole
+    monkeypatch.setattr("fedchain.web.pages.rounds.ROUNDS_IN_TABLE", 2)
+    shown = CliRunner().invoke(explorer, ["peer", str(folder), "4"]).stdout
+    assert "\nrounds, those before 3 left out\n" in shown
+
+
 def test_a_round_of_several_phases_shows_the_worst_and_not_the_aggregator_s(tmp_path: Path) -> None:
     refine = replace(UPDATE, name="refine")
     chain = ChainBuilder(genesis(4, phases=(UPDATE, refine, GLOBAL), aggregator=AggregatorRule.FIXED))
