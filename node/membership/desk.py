@@ -217,7 +217,8 @@ class Desk:
         self._take(change, approves=False)
         follows = follows_text(self._service.genesis, node.head, change)
         return (
-            f"{address(following.public_key)} is the member's next key; {follows}; this node goes on with it by itself"
+            f"{address(following.public_key)} is the member's next key; {follows}; let the node run until then: it "
+            "goes on with that key by itself"
         )
 
     def _own_record(self) -> Member:

@@ -256,6 +256,7 @@ def test_another_key_is_asked_for_once_and_both_keys_sign() -> None:
     assert answer is not None
     said = str(answer["said"])
     assert said.startswith(f"{address(made[0].public_key)} is the member's next key; the next block can count it")
+    assert said.endswith("; let the node run until then: it goes on with that key by itself")
     again = desk.answer({"ask": "rekey"})
     assert again is not None
     assert str(again["said"]).startswith("it was asked for before: ")

@@ -207,7 +207,7 @@ class Life:
     def rekey(self, number: int) -> None:
         """A member takes another key: its node goes on with it in the same folder, and posts."""
         old = look(self.nodes[number])["address"]
-        assert "goes on with it by itself" in self.say(number, "rekey")
+        assert "goes on with that key by itself" in self.say(number, "rekey")
         wait_until(lambda: look(self.nodes[number])["address"] != old, "it has the other key", PATIENCE_S)
         before = log_of(self.nodes[number]).count(" trained round=")
         wait_until(
