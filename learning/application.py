@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs
+from fedchain.learning.class_prototypes import class_prototypes
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, is_own_code, raise_told
 from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX, KnowledgeReader, Written, write_knowledge
@@ -263,9 +264,12 @@ class Application:
         return self._knowledge.fill(self._public, knowledge).knowledge
 
     def summary(self, knowledge: bytes) -> PrototypeSummary | None:
-        """Describe the class prototypes in the knowledge; None for a method without any, or before the first."""
+        """Describe the class prototypes in the knowledge; None for a method without any, or before the first.
+
+        Raises `OwnCodeFailed` where a user's own method fails.
+        """
         tensors = self.read_knowledge(knowledge)
-        found = None if tensors is None else self.method.prototypes(tensors)
+        found = None if tensors is None else class_prototypes(self.method, tensors)
         if found is None:
             return None
         rows = found["prototypes"].astype(np.float64)  # (n, D)

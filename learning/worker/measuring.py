@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fedchain.learning.class_prototypes import class_prototypes
 from fedchain.learning.client import Client
 from fedchain.learning.method import Method
 from fedchain.learning.models.base import Model
@@ -87,7 +88,7 @@ class Measuring:
         self, known: Tensors | None, classes: Collection[int]
     ) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
         """Return the global prototypes (n, D) of these classes and their labels (n,), where there are any."""
-        found = None if known is None else self._method.prototypes(known)
+        found = None if known is None else class_prototypes(self._method, known)
         if found is None:
             return None, None
         chosen = np.isin(found["labels"], list(classes))

@@ -12,6 +12,8 @@ from starlette.testclient import TestClient
 
 from fedchain.chain.storage.rows import FINALS, to_row
 from fedchain.files.layout import DATABASE
+from fedchain.learning.families.prototypes import PrototypeMethod
+from fedchain.learning.round import Tensors
 from fedchain.web.knowledge import Drift, KnowledgeReader
 from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.explored import finals
@@ -54,6 +56,22 @@ def test_a_class_that_is_no_longer_known_is_named_with_the_round_of_its_last_val
     shown = text_of(client, "/run/knowledge/5")  # a page of its own, as the one above is remembered
     assert "until round" not in before
     assert set(re.findall(rf"{CLASS} until round \d", shown)) == {f"{min(re.findall(CLASS, before))} until round 3"}
+
+
+def test_a_method_that_tells_no_prototypes_is_named_and_the_page_is_there(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, asked = PrototypeMethod.prototypes, list[Tensors]()
+
+    def prototypes(self: PrototypeMethod, knowledge: Tensors) -> Tensors:
+        asked.append(knowledge)
+        return whole(self, knowledge) if len(asked) == 1 else {}
+
+    monkeypatch.setattr(PrototypeMethod, "prototypes", prototypes)
+    assert '<td class="c10">1.00</td>' in text_of(client, "/run/knowledge/3")  # that of earlier rounds cannot be told
+    answer = client.get("/run/knowledge/2")
+    assert answer.status_code == 404
+    assert "the learning method cannot be asked here: prototypes of Dfpl must return None" in answer.text
 
 
 def test_participation_begins_with_the_first_round_whatever_is_asked_for(client: TestClient) -> None:
