@@ -25,6 +25,7 @@ from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
 from fedchain.learning.training.given import stack_given
+from fedchain.learning.training.gradients import expect_gradient
 from fedchain.learning.training.loop import Correction, Given, Loss, run_steps
 from fedchain.learning.training.optimizers import open_optimizer
 from fedchain.learning.training.schedule import Schedule, batches_per_pass, count_steps
@@ -174,7 +175,9 @@ def example_gradients(
             result: tuple[torch.Tensor, torch.Tensor] = functional_call(model, parameters, (images,))
             return result
 
-        return loss(forward, image.unsqueeze(0), label.unsqueeze(0), rebuild(parts))
+        value = loss(forward, image.unsqueeze(0), label.unsqueeze(0), rebuild(parts))
+        expect_gradient(value)
+        return value
 
     each = vmap(grad_and_value(of_one), in_dims=(None, 0, 0, dimensions), randomness="different")
     gradients, values = each(parameters, images, labels, stacked)

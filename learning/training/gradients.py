@@ -11,6 +11,13 @@ import torch
 _ENGINE = torch._C._ImperativeEngine()  # without a state of its own: all are the process's one
 
 
+def expect_gradient(loss: object) -> None:
+    """Raise `RuntimeError` for a loss that depends on no parameter, as torch's own backward pass does. The gradients of
+    `torch.func` are zeros there, and a training with noise on them would learn nothing and look like any other."""
+    if isinstance(loss, torch.Tensor) and not loss.requires_grad:
+        raise RuntimeError("it depends on no parameter that is trained, as what is computed under torch.no_grad")
+
+
 def gradients_of(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Return the gradient of a loss, one number, in each parameter; zeros in one that it does not depend on.
 

@@ -44,7 +44,7 @@ from fedchain.learning.worker.stores import PartsOf
 EXAMPLES_TRIED = 8
 """A model's output is looked at for so many examples, if it has them."""
 
-_BACKWARD = ("gradients_of", "_engine_run_backward")
+_BACKWARD = ("expect_gradient", "gradients_of", "_engine_run_backward")
 """Functions that ask torch for gradients."""
 
 

@@ -26,7 +26,7 @@ from fedchain.learning.privacy.dp_sgd import clipped_sum, draw_poisson_batches, 
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
-from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.registry import HyperparameterValue, name_method
 from fedchain.learning.round import Round
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.learning.task.custom import describe_task
@@ -101,6 +101,36 @@ def test_a_model_without_gradients_of_single_examples_is_told_in_one_line() -> N
     chosen = describe_task(LearningConfig(method="fedavg", clients=2, dataset=OWN, hyperparameters=NOISE), task)
     learner = Learner(chosen, task, stores=Stores(secrets_of))
     with pytest.raises(OwnCodeFailed, match=r"^peer 0: its model gives no gradients of single examples, .*: Runtime"):
+        learner.contribute(0, "update", 1, b"")
+
+
+class Detached(Scaled):
+    """Left in the state in which it was measured."""
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x)
+
+
+class Unlearning(FedAvg):
+    beyond_dp_sgd: ClassVar[str] = ""
+
+    def loss(self, forward: Any, images: torch.Tensor, labels: torch.Tensor, given: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return super().loss(forward, images, labels, given)
+
+
+@pytest.mark.parametrize("what", ["model", "loss"])
+def test_what_has_no_gradient_is_told_and_does_not_train_on_noise_alone(what: str) -> None:
+    def task() -> Any:
+        return Detached(), (torch.ones(4, 4), torch.arange(4) % 3), (torch.ones(3, 4), torch.arange(3))
+
+    if what == "model":
+        own = LearningConfig(method="fedavg", clients=2, dataset=OWN, hyperparameters=NOISE)
+        learner = Learner(describe_task(own, task), task, stores=Stores(secrets_of))
+    else:
+        learner = Learner(config(name_method(Unlearning())[0], **NOISE), stores=Stores(secrets_of))
+    with pytest.raises(OwnCodeFailed, match=f"^peer 0: its {what} has no gradient: .* depends on no parameter that is"):
         learner.contribute(0, "update", 1, b"")
 
 
