@@ -50,6 +50,8 @@ class Shortfalls:
         self._not_posted[number, asked.round] = str(reason)
         if isinstance(reason, DecryptionRefused) or head.round != asked.round:
             return False  # a phase of shares may close without any
+        if head.phase and not head.posts:
+            return False  # the phase before closed empty, as where its aggregator was down; the next round may not
         failed = self._failed.setdefault((head.round, head.phase), set())
         failed.add(head.roster.members[number])
         able = len(head.roster.contributors - failed)

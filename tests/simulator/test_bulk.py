@@ -93,6 +93,13 @@ def test_an_aggregator_that_crashes_and_comes_back_goes_on_from_its_total(tmp_pa
     assert crashed.virtual_s > at_s + 3
 
 
+def test_an_aggregator_that_comes_back_when_nobody_has_sent_it_anything_waits_for_the_next_round() -> None:
+    """While it is down phases close empty: nobody else counts posts."""
+    faults = Fault(at_s=4.0, kind="crash", peers=(0,)), Fault(at_s=20.0, kind="restart", peers=(0,))
+    found = run(replace(SCENARIO, phase_timeout_s=10.0, faults=faults))
+    assert "member 0, round 1: nobody sent anything" in found.not_posted
+
+
 def test_the_next_aggregator_takes_over_from_the_total_that_the_last_one_posted(tmp_path: Path) -> None:
     run(replace(SCENARIO, aggregator="rotating", centralized=False), tmp_path / "chain")
     assert posts(tmp_path / "chain") == [4, 4, 1, 4, 1, 4, 1]

@@ -29,6 +29,12 @@ def test_a_phase_of_shares_may_have_none_and_a_late_failure_harms_no_phase() -> 
     assert not any(shortfalls.on_nothing(number, HEAD, late, NothingToPost("no")) for number in range(4))
 
 
+def test_behind_a_phase_that_closed_empty_there_is_nothing_to_work_on_and_no_run_ends() -> None:
+    shortfalls, behind = Shortfalls(GENESIS), replace(HEAD, phase=1, posts=0)
+    assert not any(shortfalls.on_nothing(number, behind, EFFECT, NothingToPost("no")) for number in range(4))
+    assert shortfalls.not_posted == ["no"] * 4
+
+
 def test_what_was_not_used_is_told_once_for_each_sender_and_round() -> None:
     shortfalls, made = Shortfalls(GENESIS), replace(contribution(0, 1, b""), skipped=((3, "not a number"),))
     for round_number in (1, 1, 2):
