@@ -7,14 +7,18 @@ from collections.abc import Set
 
 from fedchain.chain.block import Block
 from fedchain.crypto.hashing import Hash
-from fedchain.network.source import STALL_MS
+from fedchain.network.source import RATE_MIN, STALL_MS
 from fedchain.node.core.context import Context
 
 IN_VAIN_MS = 600_000
 """How long the next block's contents are asked for, without a byte of them, before it is taken on its certificate."""
 
 AGAIN_IN_VAIN_MS = 2 * STALL_MS
-"""The same for the blocks behind it, until contents of one come."""
+"""The same for the blocks behind it, until contents of one come; also where bytes come, once they did so in vain."""
+
+PACE = RATE_MIN // 8
+"""So many bytes make it wait for a second longer, as long as no content becomes whole: one of which a liar sends the
+beginning never does. Twice as many after each block that was given up though some came, until contents of one come."""
 
 
 class InVain:
@@ -22,9 +26,11 @@ class InVain:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._missing: tuple[Hash, int, int] = b"", 0, 0  # of a block: contents on their way, bytes of them
+        self._block = b""  # the one that was looked at last
+        self._arrived: dict[Hash, int] = {}  # most bytes that have come of each of its contents on their way
         self._since_ms, self._looked_ms = 0, 0  # since when it is so, and when it was looked at
         self._are_dropped = False  # whether contents of the last block were asked for in vain
+        self._pace = PACE
         self._asked_ms: dict[Hash, int] = {}  # by block: when its payloads were asked for first
 
     def ask(self, block: Block) -> None:
@@ -33,7 +39,7 @@ class InVain:
 
     def come(self) -> None:
         """The contents of a block are here."""
-        self._are_dropped = False
+        self._are_dropped, self._pace = False, PACE
 
     def keep(self, blocks: Set[Hash]) -> None:
         """Forget all blocks but those that still wait."""
@@ -49,18 +55,33 @@ class InVain:
             payloads_here: number of its posts whose payloads are here.
         """
         context, now_ms = self._context, self._context.now.ms
-        if block.hash == self._missing[0] and now_ms < self._looked_ms + STALL_MS and not self._are_dropped:
+        if block.hash == self._block and now_ms < self._looked_ms + STALL_MS and not self._are_dropped:
             return False
         self._looked_ms = now_ms
-        downloads, wanted = context.contents.downloads, {*block.payload_hashes, context.head.knowledge_root}
-        on_their_way = [item for item in wanted if item in downloads]
-        missing = block.hash, len(on_their_way), sum(map(downloads.arrived, on_their_way))
-        if missing != self._missing or len(context.catch_up.at_least(block.header.height)) < context.catch_up.enough:
-            self._missing, self._since_ms = missing, now_ms
-        since_ms, patience_ms = self._since_ms, IN_VAIN_MS
-        if self._are_dropped and not missing[2] and payloads_here in (0, len(block.transactions)):
+        has_come = self._look(block)
+        if has_come or len(context.catch_up.at_least(block.header.height)) < context.catch_up.enough:
+            self._since_ms = now_ms
+        since_ms, patience_ms, arrived = self._since_ms, IN_VAIN_MS, sum(self._arrived.values())
+        is_in_vain = self._are_dropped and (not arrived or self._pace > PACE)
+        if is_in_vain and payloads_here in (0, len(block.transactions)):
             patience_ms = AGAIN_IN_VAIN_MS
             if not payloads_here:  # all of them were asked for together; what the last block left, only now
                 since_ms = min(since_ms, self._asked_ms.get(block.hash, now_ms))
-        self._are_dropped |= now_ms - since_ms >= patience_ms
-        return now_ms - since_ms >= patience_ms
+        if now_ms - since_ms < patience_ms + 1_000 * arrived // self._pace:
+            return False
+        self._are_dropped, self._pace = True, 2 * self._pace if arrived else self._pace
+        return True
+
+    def _look(self, block: Block) -> bool:
+        """Look what is on its way; whether something is not any more, since it is here, or the block is another one.
+
+        The most that ever came of a content counts: a liar that sends the beginning of one again and again would
+        otherwise keep us waiting for ever.
+        """
+        downloads, wanted = self._context.contents.downloads, {*block.payload_hashes, self._context.head.knowledge_root}
+        before = self._arrived if block.hash == self._block else {}
+        on_their_way = (item for item in wanted if item in downloads)
+        self._arrived = {item: max(before.get(item, 0), downloads.arrived(item)) for item in on_their_way}
+        has_come = block.hash != self._block or not before.keys() <= self._arrived.keys()
+        self._block = block.hash
+        return has_come

@@ -5,9 +5,9 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.storage.store import Contents
-from fedchain.crypto.hashing import sha256
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
+from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
 from fedchain.node.core.events import Computed, PeersConnected, PeersDisconnected
@@ -239,6 +239,51 @@ def test_once_contents_come_again_those_of_the_next_block_are_waited_for_as_befo
     _hand_out(stage, blocks[2])
     _refuse_all(stage, 60)
     assert stage.node.head.height == 2
+
+
+def _trickle(stage: Stage, roots: set[Hash], goal: int) -> int:
+    """Let time pass until a height is reached: nobody has any content, but one peer says it has the beginning of what
+    blocks left behind. Returns how many minutes it took."""
+    begun_ms, liar = stage.now_ms, stage.others[1]
+    while stage.node.head.height < goal and stage.now_ms < begun_ms + 8 * 3_600_000:
+        for item in [item for item in stage.tick(1) if isinstance(item, Send)]:
+            if isinstance(item.message, GetContent):
+                lies = item.peer == liar and item.message.content_hash in roots and not item.message.offset
+                data = bytes(CHUNK_SIZE) if lies else b""
+                stage.receive(Chunk(item.message.content_hash, item.message.offset, data), item.peer)
+            elif isinstance(item.message, GetPayloads):
+                stage.receive(Payloads(item.message.height, ()), item.peer)
+    return (stage.now_ms - begun_ms) // 60_000
+
+
+def test_a_liar_that_sends_the_beginning_of_a_content_again_and_again_keeps_no_replaying_node_for_ever() -> None:
+    """Each of its beginnings counted as something that came, and the node waited ten minutes from there."""
+    stage, blocks = _with_one_given_up()
+    roots = {block.header.knowledge_root for block in blocks}
+    _hand_out(stage, blocks[1])
+    assert 10 <= _trickle(stage, roots, 2) <= 11, "it may be somebody with a slow link"
+    for block in blocks[2:]:
+        _hand_out(stage, block)
+    assert _trickle(stage, roots, HEIGHT) == 0, "what came before was worth nothing"
+
+
+def test_a_content_that_comes_slowly_is_waited_for() -> None:
+    """A chunk of 256 KiB in eight seconds is enough."""
+    stage, blocks = _with_one_given_up()
+    root, liar = blocks[0].header.knowledge_root, stage.others[1]
+    _hand_out(stage, blocks[1])
+    _answer_all(stage, without=root)
+    begun_ms, question = stage.now_ms, GetContent(root, 0)
+    while stage.now_ms < begun_ms + 1_400_000:
+        for item in [item for item in stage.tick(1) if isinstance(item, Send)]:
+            if isinstance(item.message, GetContent) and item.peer == liar:
+                question = item.message
+            elif isinstance(item.message, GetContent):
+                stage.receive(Chunk(item.message.content_hash, item.message.offset, b""), item.peer)
+        if (stage.now_ms - begun_ms) % 7_000 == 1_000:
+            stage.receive(Chunk(root, question.offset, bytes(CHUNK_SIZE)), liar)
+    assert stage.node.head.height == 1
+    assert question.offset > 100 * CHUNK_SIZE
 
 
 def test_where_too_few_are_connected_no_block_is_given_up() -> None:
