@@ -230,7 +230,9 @@ class BulkParts:
         self._look_for(known)
         posts = self._open_posts()
         listed = {part_hash for post, payload in posts for part_hash, _, _ in self._lists.parts(post, payload)}
-        if not is_first:  # after a restart, our trainer may have left parts of a post that is not known yet
+        # After a restart, our trainer may have left parts of a post that is not known yet, or, if we lost the chain, of
+        # one for a phase that is still to come.
+        if not is_first and not any((post.round, post.phase) >= context.phase for post in context.journal.posts):
             under_way = (part_hash for part_hash, part in self._fetching.parts() if part.is_under_way)
             needed = frozenset({*self._listed, *self._was_listed, *listed, *under_way})
             self._fetching.spare(needed)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.chain.block import Block
 from fedchain.chain.exceptions import InvalidPayload, LimitReached
 from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY, NEXT_AGGREGATOR
@@ -342,6 +343,31 @@ def test_a_restart_drops_nothing_of_the_open_phase() -> None:
     at.victim.parts[sha256(GOOD)] = GOOD  # its trainer has written it, and nobody knows the post yet
     at.restart()
     assert at.victim.parts
+
+
+def test_a_node_that_lost_its_chain_drops_nothing_before_it_is_where_it_has_posted() -> None:
+    """On its way there it sees what was known then, which does not list what it has sent since."""
+    document = genesis(4, aggregator=AggregatorRule.FIXED)
+    at = Stage(document, 0, NewestRules(document.members), contributes=False)
+    blocks = list[Block]()
+    for height in (1, 2, 3):
+        blocks.append(a_block(at))
+        at.candidate(blocks[-1])
+        if height == 3:
+            own = post(at.victim.key, document, 3, listing((GOOD, AGGREGATOR)))
+            at.victim.journal = at.victim.journal.with_post(own)
+            at.victim.parts[sha256(GOOD)] = GOOD
+        else:
+            at.final(blocks[-1])
+    at.victim.store = MemoryStore()
+    at.restart()
+    for block in blocks[:2]:
+        at.candidate(block)
+        at.final(block)
+        assert sha256(GOOD) in at.victim.parts
+    at.candidate(blocks[2])
+    at.final(blocks[2])
+    assert sha256(GOOD) not in at.victim.parts, "the block does not count its post"
 
 
 def test_a_part_that_was_fetched_before_a_restart_is_not_fetched_again() -> None:
