@@ -273,7 +273,10 @@ class Simulation:
             self._shortfalls.on_contribution(peer.number, effect.round, made)
             return
         assert peer.node is not None, "only a running peer trains"
-        if self._shortfalls.on_nothing(peer.number, peer.node.head, effect, made) and not self._done.done():
+        head = peer.node.head
+        is_over = self._shortfalls.on_nothing(peer.number, head, effect, made)
+        # A liar that aggregates may have thrown away what it was to work on; others close its phase empty.
+        if is_over and (peer.is_honest or len(head.roster.contributors) > 1) and not self._done.done():
             self._done.set_exception(made)
 
     def _on_refusal(self, peer: SimulatedPeer, node: Node, post: Post, error: Invalid) -> None:
