@@ -198,6 +198,10 @@ class Node:
         """Whether a post would be counted in our next block."""
         return self._context.mempool.holds(post)
 
+    def insists_on(self, post: Post) -> bool:
+        """Whether a block ought to count a post, as far as this peer can tell: it is held, with all that it lists."""
+        return self.holds(post) and post.sender in self._context.mempool.demanded((post.round, post.phase))
+
     def posts_required(self) -> int:
         """Number of posts that are required to close the open phase."""
         return posts_required(self.genesis, self.head)

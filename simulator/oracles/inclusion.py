@@ -1,4 +1,7 @@
-"""Inclusion: a block that leaves out a post that all honest members held in time is final only after a long wait."""
+"""Inclusion: a block that leaves out a post that all honest members held in time is final only after a long wait.
+
+A member that does not read all parts that a post lists does not insist on it: it cannot tell whether others have them.
+"""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -83,7 +86,7 @@ class Inclusion:
 
     def _note_held(self, peer: SimulatedPeer, post: Post, now_ms: int) -> None:
         node = peer.node
-        if node is not None and node.holds(post):
+        if node is not None and node.insists_on(post):
             self.on_post((peer.number,), post, now_ms)
 
     def on_crash(self, number: int) -> None:

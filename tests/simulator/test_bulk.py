@@ -19,7 +19,7 @@ from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.node.founding.task import rules_of
 from fedchain.simulator import run as simulator_run
 from fedchain.simulator.choices import Training
-from fedchain.simulator.disturbances import Fault
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.executors import open_backend
 from fedchain.simulator.scenario import ScenarioError
@@ -116,6 +116,13 @@ def test_the_explorer_counts_parts_by_sender_and_reader(tmp_path: Path) -> None:
     answered = [(3, members[0], reader, 1) for reader in ("next aggregator", *members)]
     assert [(row.round, row.sender, row.reader, row.count) for row in parts] == [*shown, *answered]
     assert all(row.size_bytes > 0 for row in parts)
+
+
+@pytest.mark.slow
+def test_a_censor_leaves_out_posts_whose_parts_most_do_not_read_and_no_promise_is_broken() -> None:
+    censor = Traitors(behaviour="censor", peers=(3,))
+    for seed in range(8, 10):
+        run(replace(SCENARIO, aggregator="rotating", centralized=False, seed=seed, rounds=4, adversaries=(censor,)))
 
 
 def test_parts_need_everybody_connected_to_all() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedchain.network.messages import CandidateMessage
+from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.simulator.oracles.inclusion import Inclusion
 from tests.support.chain.builders import keys
 from tests.support.chain.late import late_chain
@@ -31,3 +31,19 @@ def test_owed_posts_are_none_of_those_that_a_phase_needs_to_be_closed_with_posts
         oracle.on_message(peer, CandidateMessage(block), (), LONG_MS)
     oracle.on_first_final(before, block, LONG_MS + 1, PEERS)
     assert len(found) == broken
+
+
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_a_post_may_be_left_out_if_somebody_cannot_tell_whether_its_parts_came(can_tell: bool) -> None:
+    chain, found = late_chain(len(MEMBERS)), list[str]()
+    before, posts, oracle = chain.state, chain.posts(), Inclusion(chain.genesis, MEMBERS, found.append)
+    for peer in PEERS:
+        node = SimpleNamespace(insists_on=lambda post, sees=can_tell or peer.number: sees)
+        seeing: Any = SimpleNamespace(**vars(peer), node=node)
+        for post in posts:
+            oracle.on_message(seeing, PostMessage(post, b""), (), 0)
+    block = chain.extend(posts=posts[1:])
+    for peer in PEERS:
+        oracle.on_message(peer, CandidateMessage(block), (), LONG_MS)
+    oracle.on_first_final(before, block, LONG_MS + 1, PEERS)
+    assert len(found) == can_tell

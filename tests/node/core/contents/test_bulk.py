@@ -390,6 +390,7 @@ def test_who_cannot_tell_does_not_demand_that_a_block_counts_a_post() -> None:
         assert held(at, item)
         demanded = [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)]
         assert demanded == ([item.sender] if at is reader else [])
+        assert at.node.insists_on(item) == (at is reader)
 
 
 def test_who_reads_one_part_of_a_post_cannot_tell_about_the_others() -> None:
@@ -399,6 +400,7 @@ def test_who_reads_one_part_of_a_post_cannot_tell_about_the_others() -> None:
     send(at, GOOD, item.sender)
     assert held(at, item)
     assert [*at.node._context.mempool.held_before((1, 0), at.now_ms + 1)] == []
+    assert not at.node.insists_on(item)
 
 
 def chunk_alone(at: Stage, data: bytes) -> tuple[KeepPart, list[Effect]]:
