@@ -60,6 +60,16 @@ class NextKey:
         except KeyFileError:
             return None
 
+    def read_all_former(self) -> list[PrivateKey]:
+        """All keys that this one and those before it replaced, as far as they are here and protected as this one is."""
+        found = []
+        for path in _former_of(self._path):
+            try:
+                found.append(PrivateKey.load(path, self._passphrase))
+            except KeyFileError:
+                continue
+        return found
+
     def make(self) -> PrivateKey:
         """The next key, made and stored unless it is there.
 
@@ -124,14 +134,18 @@ def protect_keys_beside(path: Path, old: str | None, new: str) -> None:
     path = path.resolve()
     if (following := _next_of(path)).exists():
         _protect(following, old, new)
-    for former in sorted(path.parent.glob(f"{glob.escape(path.name)}.former-*")):
-        if not former.suffix.startswith(".former-"):
-            continue  # its journal
+    for former in _former_of(path):
         try:
             _protect(former, old, new)
         except KeyFileError:
             if not is_encrypted(former):
                 raise
+
+
+def _former_of(path: Path) -> list[Path]:
+    """The files of former keys, without their journals."""
+    found = path.parent.glob(f"{glob.escape(path.name)}.former-*")
+    return sorted(former for former in found if former.suffix.startswith(".former-"))
 
 
 def _protect(path: Path, old: str | None, new: str) -> None:

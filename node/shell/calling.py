@@ -7,6 +7,9 @@ nothing with that one before its chain names it.
 
 Or the node is the only one that has that block: its key is unknown to those that did not hear of the change, or lost
 what they heard. So by turns it calls them under its former key, which they know, until they have the block.
+
+Or a member is back that was away for longer. It knows none of the keys that the others took meanwhile, and lets nobody
+in, though the chain stands since they are too few. So a node that has waited for long calls under its older keys, too.
 """
 
 import logging
@@ -17,6 +20,7 @@ import anyio
 
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.network.limits import Limits
 from fedchain.node.core.node import Node
 from fedchain.node.shell.service import NodeStopped
 
@@ -27,6 +31,13 @@ LOOK_S = 1.0
 
 ALONE_S = 60.0
 """How long so few let it in before it calls under the other key."""
+
+STANDS_S = 600.0
+"""How long the chain stands, with too few here for a block, before it calls under a key that the chain knows no more.
+Others do so, too: all have to be here under their own keys for most of the time."""
+
+WANTED = Limits().peers_wanted
+"""Peers with which a node is content; where members are many it has no more."""
 
 
 class Following(Protocol):
@@ -41,6 +52,9 @@ class Following(Protocol):
 
     def read_former(self, former: PublicKey) -> PrivateKey | None:
         """The key that this one replaced; None if it is not here, or cannot be opened."""
+
+    def read_all_former(self) -> list[PrivateKey]:
+        """All keys that this one and those before it replaced, as far as they are here and can be opened."""
 
 
 class Connected(Protocol):
@@ -74,6 +88,8 @@ class Caller:
         self.key = own
         """The key under which the node calls the others."""
         self._other: PrivateKey | None = None  # whose turn comes after the own key's
+        self._older: list[PrivateKey] | None = None  # former keys by turns, once they were looked for
+        self._stands_s = 0.0  # how long the chain has stood under the own key, with too few here
         self._is_known = False
 
     def turn(self) -> bool:
@@ -111,8 +127,28 @@ class Caller:
             if is_in_vain and not is_other:
                 self._other = self._former_at(service) or self._next
             alone_s = alone_s + LOOK_S if is_in_vain and self._other is not None else 0.0
+            if not is_other and self._has_stood_for_long(service, moved=before not in (-1, height)):
+                self._other = self._next_older()
+                if self._other is not None:
+                    break
         self._is_due = True
         leave()
+
+    def _has_stood_for_long(self, service: Connected, *, moved: bool) -> bool:
+        """Whether no block can be made by those that are here, and that has lasted."""
+        self._stands_s = 0.0 if moved or not _are_too_few(service) else self._stands_s + LOOK_S
+        is_over = self._stands_s >= STANDS_S
+        if is_over:
+            self._stands_s = 0.0
+        return is_over
+
+    def _next_older(self) -> PrivateKey | None:
+        """A former key, each in its turn; None if there is none."""
+        if self._older is None:
+            self._older = self._files.read_all_former()
+        if self._older:
+            self._older.append(self._older.pop(0))
+        return self._older[-1] if self._older else None
 
     def _former_at(self, service: Connected) -> PrivateKey | None:
         """The key that the own one replaced lately, as those that lack the block of it know it."""
@@ -121,6 +157,13 @@ class Caller:
         if former is not None and former not in self._former:
             self._former[former] = self._files.read_former(former)
         return None if former is None else self._former[former]
+
+
+def _are_too_few(service: Connected) -> bool:
+    """Whether the members that are connected cannot decide a height, and more are wanted."""
+    head = service.node.head
+    here = head.roster.electors.intersection((service.me, *service.peers))
+    return not head.finished and len(here) < service.node.votes_required() and len(service.peers) < WANTED
 
 
 def _is_alone(service: Connected) -> bool:

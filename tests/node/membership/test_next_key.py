@@ -75,9 +75,11 @@ def test_former_keys_get_the_passphrase_too(tmp_path: Path) -> None:
     files.take(former.public_key)
     kept = tmp_path / f"key.pem.former-{former.public_key.hex()[:16]}"
     assert files.read_former(former.public_key) == former
+    assert files.read_all_former() == [former], "its journal is no key"
     protect_keys_beside(path, None, "new")
     assert PrivateKey.load(kept, "new") == former
     assert files.read_former(former.public_key) is None, "it has a passphrase that this process was not given"
+    assert files.read_all_former() == []
     assert files.read_former(bytes(32)) is None
     before = kept.read_bytes()
     protect_keys_beside(path, "another", "newer")

@@ -1,5 +1,6 @@
 """A node that too few members let in calls them under its member's next or former key, and its own again, by turns."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from tests.support.node.shell import TIMEOUT_S, on_trio
 
 OWN, *OTHERS = keys(4)
 NEXT = keys(9)[8]
+ELDEST = keys(11)[10]
 UNTIL = 1_000
 
 
@@ -33,9 +35,11 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 class Files:
     """A next key beside a member's key, and a former one."""
 
-    def __init__(self, following: PrivateKey | None, former: PrivateKey | None = None) -> None:
+    def __init__(
+        self, following: PrivateKey | None, former: PrivateKey | None = None, older: Sequence[PrivateKey] = ()
+    ) -> None:
         self.following, self.is_there, self.reads = following, following is not None, 0
-        self.former = former
+        self.former, self.older = former, older
 
     def read(self) -> PrivateKey | None:
         self.reads += 1
@@ -45,10 +49,15 @@ class Files:
         self.reads += 1
         return self.former if self.former is not None and self.former.public_key == former else None
 
+    def read_all_former(self) -> list[PrivateKey]:
+        self.reads += 1
+        return [*self.older]
+
 
 def connected(head: State, *peers: PrivateKey, me: PrivateKey = OWN) -> Any:
     """A service at a head that so many members let in."""
-    node = SimpleNamespace(head=head, lagging=lambda height: peers)
+    quorum = head.rules.fault_model.quorum(len(head.roster.electors))
+    node = SimpleNamespace(head=head, lagging=lambda height: peers, votes_required=lambda: quorum)
     return SimpleNamespace(node=node, me=me.public_key, peers={peer.public_key for peer in peers})
 
 
@@ -100,6 +109,9 @@ class Moving:
 
     def lagging(self, height: int) -> list[PublicKey]:
         return [OTHERS[0].public_key]
+
+    def votes_required(self) -> int:
+        return 3
 
 
 @on_trio
@@ -162,6 +174,53 @@ async def test_nobody_calls_under_a_former_key_that_is_not_here_or_that_nobody_k
     assert scope.cancelled_caught
     assert not caller.turn()
     assert files.reads <= 1
+
+
+def long_replaced(members: int = 4) -> ChainBuilder:
+    """A chain that counts the next key in place of the own one, and knows the latter no more."""
+    chain = ChainBuilder(genesis(members, version=3))
+    chain.extend(changes=[sign_rekey(OWN, NEXT, chain.genesis.chain_id, sequence=0, until=UNTIL)])
+    while chain.state.roster.successors:
+        chain.extend()
+    return chain
+
+
+@pytest.mark.parametrize(("members", "here"), [(4, 1), (7, 3)])
+@on_trio
+async def test_where_too_few_are_here_for_long_each_older_key_has_its_turn(
+    members: int, here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that was away for longer knows one of them. Three of four were up, and nothing was agreed any more."""
+    monkeypatch.setattr(calling_module, "STANDS_S", 0.01)
+    files, others = Files(None, older=[OWN, ELDEST]), keys(members)[1 : here + 1]
+    caller, service = Caller(NEXT, files), connected(long_replaced(members).state, *others, me=NEXT)
+    under = list[PrivateKey]()
+    for _ in range(6):
+        under.append(caller.key)
+        service.peers = {other.public_key for other in others} if caller.key is NEXT else set()
+        await caller.wait(service, lambda: None)
+        assert caller.turn()
+    assert [key.public_key for key in under[::2]] == [NEXT.public_key] * 3
+    assert {under[1], under[3]} == {OWN, ELDEST}
+    assert under[5] is under[1]
+    assert files.reads == 1, "a passphrase takes long"
+
+
+@pytest.mark.parametrize("why", ["a quorum is here", "the chain goes on", "it has no older key", "it is content"])
+@on_trio
+async def test_nobody_calls_under_an_older_key_otherwise(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling_module, "STANDS_S", 0.02)
+    if why == "it is content":
+        monkeypatch.setattr(calling_module, "WANTED", 1)
+    chain, files = long_replaced(), Files(None, older=() if why == "it has no older key" else [OWN])
+    service = connected(chain.state, *OTHERS[: 2 if why == "a quorum is here" else 1], me=NEXT)
+    if why == "the chain goes on":
+        service.node = Moving([chain.states[block.hash] for block in chain.extend_many(20)] * 50)
+    caller = Caller(NEXT, files)
+    with anyio.move_on_after(0.1) as scope:
+        await caller.wait(service, lambda: None)
+    assert scope.cancelled_caught
+    assert not caller.turn()
 
 
 @pytest.mark.long
