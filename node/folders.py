@@ -15,7 +15,15 @@ from fedchain.chain.exceptions import ChainError
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
-from fedchain.files.layout import METRICS_FILE, RESULT_FILE, SCENARIO_FILE, TIMELINE_FILE, open_found, read_metrics
+from fedchain.files.layout import (
+    METRICS_FILE,
+    RESULT_FILE,
+    SCENARIO_FILE,
+    TIMELINE_FILE,
+    open_found,
+    read_found,
+    read_metrics,
+)
 from fedchain.files.places import Place, chain_folder, places_in
 from fedchain.node.operating.status import ask_status
 
@@ -79,7 +87,7 @@ def _read_simulation(folder: Path) -> Row:
     scenario = tomllib.loads((folder / SCENARIO_FILE).read_text(encoding="utf-8"))
     rows = list(read_metrics(folder))
     ending = folder / RESULT_FILE
-    result = json.loads(ending.read_text(encoding="utf-8")) if ending.exists() else None
+    result = json.loads(read_found(ending)) if ending.exists() else None
     files = [path for name in (RESULT_FILE, METRICS_FILE, SCENARIO_FILE) if (path := folder / name).exists()]
     return Row(
         folder=str(folder),

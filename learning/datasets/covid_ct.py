@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedchain.files.layout import open_found
 from fedchain.learning.datasets.dataset import Dataset
 from fedchain.learning.datasets.files import DAMAGED, Files
 from fedchain.learning.exceptions import DatasetError
@@ -62,7 +63,7 @@ def _read_picture(path: Path, named_in: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
-        with Image.open(path) as picture:
+        with open_found(path) as file, Image.open(file) as picture:
             return np.asarray(picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DatasetError(f"{path}, which {named_in} names, cannot be read: {error}") from error

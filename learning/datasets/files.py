@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedchain.files.layout import read_found
 from fedchain.learning.datasets.catalogue import DatasetInfo, PublishedFile
 from fedchain.learning.exceptions import DatasetError
 
@@ -64,7 +65,7 @@ class Files:
         if path is None:
             raise self.missing(names[0])
         try:
-            content = path.read_bytes()
+            content = read_found(path)
             self.validate_checksum(path, content)
             return path, gzip.decompress(content) if path.suffix == ".gz" else content
         except DAMAGED as error:
@@ -77,7 +78,7 @@ class Files:
         """
         wanted, found = set(names), {}
         try:
-            self.validate_checksum(path, path.read_bytes())
+            self.validate_checksum(path, read_found(path))
             if path.suffix == ".zip":
                 with zipfile.ZipFile(path) as archive:
                     found = {name: archive.read(name) for name in wanted & set(archive.namelist())}

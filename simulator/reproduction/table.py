@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedchain.files.json_text import from_json
+from fedchain.files.layout import read_found
 from fedchain.files.spool import unfinished
 from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.scenario import ScenarioError
@@ -190,10 +191,10 @@ def read_result(path: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        kept = from_json(path.read_bytes())
+        kept = from_json(read_found(path))
         rows, diverged, spent = kept["rows"], "diverged" in kept, "spent" in kept
         is_broken = bool(kept.get("violations"))
-    except (ValueError, TypeError, KeyError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError):  # the first of a pipe
         rows, diverged, spent, is_broken = None, False, False, False
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")

@@ -11,7 +11,14 @@ import tomli_w
 import fedchain
 from fedchain.crypto.hashing import sha256
 from fedchain.files.json_text import from_json
-from fedchain.files.layout import METRICS_FILE, RECORD_FOLDER, RESULT_FILE, RUNS_FOLDER, SCENARIO_FILE
+from fedchain.files.layout import (
+    METRICS_FILE,
+    RECORD_FOLDER,
+    RESULT_FILE,
+    RUNS_FOLDER,
+    SCENARIO_FILE,
+    read_found,
+)
 from fedchain.files.tables import read_toml
 from fedchain.learning.task.choice import TaskFunction
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -128,7 +135,7 @@ def require_same_code(folder: Path, asked: Scenario, task: TaskFunction | None) 
 
 def _read_result(folder: Path) -> dict[str, Any]:
     try:
-        result: dict[str, Any] = from_json((folder / RESULT_FILE).read_bytes())
+        result: dict[str, Any] = from_json(read_found(folder / RESULT_FILE))
         return {**result}
     except (OSError, ValueError, TypeError) as error:
         raise _unreadable(folder, error) from None

@@ -96,7 +96,11 @@ class Chain:
             return explorer.transaction(name)
 
     def peer(self, name: str) -> PeerView:
-        """A member and its part in the chain, by its address or the end of it. Raises NotFound."""
+        """A member and its part in the chain, by its number, its address or the end of that. Raises NotFound.
+
+        ``rounds`` is empty: why a member has no post in a round stands beside the chain, which ``fedchain explorer
+        peer`` reads, too. :meth:`round` names those that are missing.
+        """
         with self._asking() as explorer:
             return explorer.peer(name)
 

@@ -3,9 +3,28 @@
 import os
 from pathlib import Path
 
-from fedchain.files.layout import LINKS_FILE, MEMBERS_FILE, METRICS_FILE, TIMELINE_FILE, read_metrics
+import pytest
+
+from fedchain.files.layout import (
+    CHAIN_FOLDER,
+    LINKS_FILE,
+    MEMBERS_FILE,
+    METRICS_FILE,
+    RESULT_FILE,
+    SCENARIO_FILE,
+    TIMELINE_FILE,
+    read_metrics,
+)
 from fedchain.files.links import read_links
 from fedchain.files.members import read_members
+from fedchain.files.places import scenario_file
+from fedchain.learning.datasets.catalogue import DATASETS
+from fedchain.learning.datasets.files import Files
+from fedchain.learning.exceptions import DatasetError
+from fedchain.node.folders import find_rows
+from fedchain.simulator.reproduction.table import read_result
+from fedchain.simulator.resuming.resume import require_same_code
+from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.web.seen import SeenFile
 
 
@@ -17,3 +36,24 @@ def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
     seen = SeenFile(tmp_path, members=4)
     seen.look()
     assert seen.count == 0
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_result_or_a_scenario(tmp_path: Path) -> None:
+    (tmp_path / CHAIN_FOLDER).mkdir()
+    (tmp_path / SCENARIO_FILE).touch()
+    os.mkfifo(tmp_path / RESULT_FILE)
+    (row,) = find_rows(tmp_path)
+    assert row.state == f"cannot be read: {tmp_path / RESULT_FILE} is a pipe"
+    with pytest.raises(ScenarioError, match=r"result.json is not the result of a run; delete it"):
+        read_result(tmp_path / RESULT_FILE)
+    with pytest.raises(ScenarioError, match=r"cannot be read: FileNotFoundError: .*result.json is a pipe"):
+        require_same_code(tmp_path, Scenario(), None)
+    (tmp_path / SCENARIO_FILE).unlink()
+    os.mkfifo(tmp_path / SCENARIO_FILE)
+    assert scenario_file(tmp_path / CHAIN_FOLDER) is None
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_data(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train-images-idx3-ubyte")
+    with pytest.raises(DatasetError, match=r"train-images-idx3-ubyte cannot be read \(.* is a pipe\); MD5 of"):
+        Files(DATASETS["mnist"], str(tmp_path)).read("train-images-idx3-ubyte")

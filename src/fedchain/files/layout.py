@@ -87,6 +87,12 @@ def open_found(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
+def read_found(path: Path) -> bytes:
+    """The bytes of such a file. Raises OSError as :func:`open_found` does."""
+    with open_found(path) as file:
+        return file.read()
+
+
 def free_folder(name: str) -> Path:
     """The first of ``runs/NAME``, ``runs/NAME-2``, … that does not exist."""
     path, count = RUNS_FOLDER / name, 1

@@ -82,7 +82,7 @@ def scenario_file(folder: Path) -> Path | None:
     """The scenario of a run's folder, or of the folder of its chain; None if no simulation made the chain."""
     path = folder.resolve()
     places = (folder, path.parent) if path.name == CHAIN_FOLDER else (folder,)
-    return next((place / SCENARIO_FILE for place in places if (place / SCENARIO_FILE).exists()), None)
+    return next((place / SCENARIO_FILE for place in places if (place / SCENARIO_FILE).is_file()), None)
 
 
 def holds_chain(folder: Path) -> bool:
