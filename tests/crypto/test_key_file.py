@@ -299,6 +299,13 @@ def test_a_file_that_is_no_key_is_refused(path: Path, content: bytes, reason: st
         PrivateKey.load(put(path, content))
 
 
+def test_a_pipe_is_refused_and_not_waited_for(path: Path) -> None:
+    """A command reads a key file more than once: the second time the pipe was empty, and so no key."""
+    os.mkfifo(path, 0o600)
+    with pytest.raises(KeyFileError, match="is a pipe, and a key file is read more than once"):
+        is_encrypted(path)
+
+
 def test_a_key_of_another_kind_is_refused(path: Path) -> None:
     put(path, old_file(NoEncryption(), X25519PrivateKey.from_private_bytes(bytes(range(32)))))
     with pytest.raises(KeyFileError, match=r"kind 1\.3\.101\.110, not an Ed25519 key \(1\.3\.101\.112\)"):
