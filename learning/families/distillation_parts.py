@@ -85,7 +85,8 @@ class ExampleParts:
         """Write features and logits of all examples: in their order, in evaluation mode, and not augmented.
 
         A client that missed the setup, which runs once, also sends its labels; without them none of its posts could
-        ever be used.
+        ever be used. So does one that has lost those it sent then, which nobody else gives to an aggregator that lacks
+        them.
         """
         import torch
 
@@ -94,7 +95,7 @@ class ExampleParts:
             for images in _cut(client.train_images, self.rows_max(client.info)):
                 features, _, logits = client.model.split(images)
                 self._send(client, round, "examples", {"features": features, "logits": logits}, AGGREGATOR)
-        if not any(ref.sender == client.index for ref in bulk_of(round).parts(LABELS.name)):
+        if not _has_own_labels(client, bulk_of(round)):
             send_labels(client, round, "late labels")
 
     def send_answer(self, client: Client, round: Round, answer: torch.Tensor, reader: int) -> list[PartRef]:
@@ -122,6 +123,15 @@ class ExampleParts:
             return bulk_of(round).write(kind, written, reader)
         except UnsoundNumbers as error:
             raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
+
+
+def _has_own_labels(client: Client, bulk: Bulk) -> bool:
+    """Whether the setup has the client's labels, and the client still has what it sent then."""
+    refs = [ref for ref in bulk.parts(LABELS.name) if ref.sender == client.index]
+    try:
+        return [bulk.read(ref) for ref in refs] != []
+    except PartMissing:
+        return False
 
 
 def send_labels(client: Client, round: Round, kind: str) -> None:

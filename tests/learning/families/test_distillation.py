@@ -133,15 +133,18 @@ def test_half_precision_halves_the_bytes_and_keeps_the_meaning() -> None:
     assert tensors["features"].dtype == np.float16
 
 
+def known(federation: Relay, phase: str, sender: int, kind: str) -> list[bytes]:
+    """Hashes of a sender's parts of a kind, as far as the knowledge lists them."""
+    work, client = federation.learner._contributing, federation.client(0)
+    bulk = work.bulk(client, work.phases["distill"], work.round(client, 1, federation.knowledge))
+    assert bulk is not None
+    return [ref.hash for ref in bulk.parts(phase) if (ref.sender, ref.kind) == (sender, kind)]
+
+
 def lose(federation: Relay, phase: str, sender: int, kind: str) -> None:
     """Forget the bytes of a sender's parts of a kind."""
-    known = federation.learner._contributing.round(federation.client(0), 1, federation.knowledge)
-    work = federation.learner._contributing
-    bulk = work.bulk(federation.client(0), work.phases["distill"], known)
-    assert bulk is not None
-    for ref in bulk.parts(phase):
-        if (ref.sender, ref.kind) == (sender, kind):
-            del federation.parts._parts[ref.hash]
+    for part_hash in known(federation, phase, sender, kind):
+        del federation.parts._parts[part_hash]
 
 
 @pytest.mark.parametrize(("phase", "kind"), [("update", "examples"), ("labels", "labels")])
@@ -188,6 +191,19 @@ def test_who_was_late_in_the_setup_sends_its_labels_with_its_examples(heard: tup
             assert kinds == (["examples"] if index in heard else ["examples", "late labels"])
             assert late.refs("update", one)[:1] == timely.refs("update", other)
         assert late.step("distill") == timely.step("distill")
+
+
+def test_who_has_lost_the_labels_that_it_sent_in_the_setup_sends_them_again_once() -> None:
+    """Only their sender gives them to an aggregator that has not got them, as to one whose turn it is first."""
+    federation, whole = Relay(small()), Relay(small())
+    lose(federation, "labels", 1, "labels")
+    for kinds in (["examples", "late labels"], ["examples"]):
+        federation.round += 1
+        whole.round += 1
+        posted, expected = federation.step("update"), whole.step("update")
+        assert [ref.kind for ref in federation.refs("update", posted[1])] == kinds
+        assert posted[::2] == expected[::2]
+        assert federation.step("distill") == whole.step("distill")
 
 
 def test_fedict_answers_who_was_late_in_the_setup() -> None:
@@ -294,7 +310,7 @@ def test_of_answers_no_more_is_read_than_the_client_has_examples(monkeypatch: py
     (mine,) = [ref for ref in answers if ref.kind == "answers" and ref.reader == 1]
     posted = encode(manifest([mine] * 60, federation.rules._kinds["distill"]))
     occasion = OffChain("distill", 1, federation.members)
-    known = federation.rules.aggregate(occasion, federation.knowledge, [(bytes([CLIENTS]), posted)])
+    knowledge = federation.rules.aggregate(occasion, federation.knowledge, [(bytes([CLIENTS]), posted)])
     stored = dict(federation.parts._parts)
 
     def count(part_hash: bytes) -> bytes:
@@ -302,8 +318,9 @@ def test_of_answers_no_more_is_read_than_the_client_has_examples(monkeypatch: py
         return stored[part_hash]
 
     monkeypatch.setattr(federation.parts, "read", count)
-    federation.learner.contribute(1, "update", 2, known)
-    assert read == [mine.hash] * 2
+    federation.learner.contribute(1, "update", 2, knowledge)
+    labels = known(federation, "labels", 1, "labels")
+    assert read == [mine.hash] * 2 + labels, "it looks whether it still has what it sent in the setup"
 
 
 def test_models_must_have_features_of_one_shape() -> None:
