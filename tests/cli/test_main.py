@@ -81,6 +81,22 @@ def test_output_that_cannot_be_written_is_one_line_or_none(words: str) -> None:
     assert closed.stderr == "141\n"
 
 
+@pytest.mark.parametrize("words", ["--version", "explorer blocks run", "genesis show nowhere", "runs run"])
+def test_streams_that_were_closed_before_lead_nowhere(words: str, folder: Path) -> None:
+    """A command without an output ended in an AttributeError, and files that it opened had the streams' numbers."""
+    expected = started(f"fedchain {words}", cwd=folder).returncode
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        done = started(f"fedchain {words} {closed}", cwd=folder)
+        assert done.returncode == expected
+        assert "Traceback" not in done.stderr
+
+
+def test_what_is_opened_has_the_number_of_no_stream(tmp_path: Path) -> None:
+    code = "from fedchain.cli.entry import open_closed_streams as o; o(); f = open('it', 'w'); f.write(str(f.fileno()))"
+    started(f'"{sys.executable}" -c "{code}" <&- >&- 2>&-', cwd=tmp_path)
+    assert int((tmp_path / "it").read_text()) > 2
+
+
 HANG_UP = """
 import signal, sys
 from fedchain.cli import main

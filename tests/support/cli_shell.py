@@ -43,7 +43,7 @@ def run(*words: str) -> Result:
 
 def started(line: str, **given: Any) -> subprocess.CompletedProcess[str]:
     """A shell that runs a line, in which ``fedchain`` is the command as it is installed, away from the sources."""
-    code = "import sys; sys.argv[0] = 'fedchain'; from fedchain.cli.main import main; main()"
+    code = "import sys; sys.argv[0] = 'fedchain'; from fedchain.cli.entry import main; main()"
     function = f'fedchain() {{ "{sys.executable}" -P -c "{code}" "$@"; }}'
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"} | given.pop("env", {})
     return subprocess.run(

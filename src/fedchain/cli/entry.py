@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+import sys
 from contextlib import suppress
 from types import FrameType
 
@@ -18,8 +19,23 @@ def end_when_interrupted() -> None:
         signal.signal(signal.SIGINT, end)
 
 
+def open_closed_streams() -> None:
+    """Let standard streams that were closed before this process began lead nowhere.
+
+    The next file that is opened would take the stream's number, and would be written what libraries and processes below
+    print there.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            found = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(found, mode, encoding="utf-8"))
+            if found == number:
+                os.set_inheritable(number, True)
+
+
 def main() -> None:
     """Run the ``fedchain`` command. A signal that ends it at once, such as of a mapped file cut short, says where."""
+    open_closed_streams()
     faulthandler.enable(2)
     end_when_interrupted()
     from fedchain.cli.main import main as run
