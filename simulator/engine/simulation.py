@@ -348,6 +348,8 @@ class Simulation:
         heads = {node.head.block_hash for node in running}
         finished = bool(running) and all(node.head.finished for node in running)
         last_closed_s = rows[-1].virtual_s if rows else 0.0
+        if not finished and self.checker.finals.state.finished and now_s - last_closed_s > SETTLE_S:
+            self._leave_behind(up)
         if finished and not self._faults.leave_repairs(now_s) and (len(heads) == 1 or now_s - last_closed_s > SETTLE_S):
             self._done.set_result(None)
         elif now_s >= self._scenario.max_virtual_s:
@@ -356,6 +358,18 @@ class Simulation:
             self._done.set_exception(ScenarioError(f"{open_yet}; max_virtual_s allows {allowed:g}"))
         else:
             self.loop.call_at(min(now_s + 1.0, self._scenario.max_virtual_s), self._look)
+
+    def _leave_behind(self, peers: Sequence[SimulatedPeer]) -> None:
+        """Stop members that were taken out while they were cut off: nobody tells them that the last round is closed. A
+        newcomer that has no place by then ends the run."""
+        head = self.checker.finals.state
+        for peer in [peer for peer in peers if peer.is_honest and head.records]:
+            seat = head.roster.seats.get(peer.public_key)
+            if seat is None and not self._done.done():
+                late = f"peer {peer.number} has no place yet: no block of this run has counted its join"
+                self._done.set_exception(ScenarioError(late))
+            elif seat is not None and head.records[seat].standing.is_for_good:
+                peer.crash()
 
     def _phase(self) -> str:
         round_number = self.progress.round

@@ -21,6 +21,7 @@ from fedchain.node.core.parts import Conduct
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.simulator.disturbances import Fault, MemberChange, Traitors
 from fedchain.simulator.engine.membership import MembershipChanges
+from fedchain.simulator.engine.operators import Operators
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.simulation import Simulation
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
@@ -78,6 +79,20 @@ def test_who_left_serves_the_last_block_that_needed_its_vote(monkeypatch: pytest
     simulation = played(living(LEAVE, adversaries=(Traitors(behaviour="silent", peers=(4,)),), max_virtual_s=900.0))
     assert standings(simulation) == ["active", "left", "active", "active", "active"]
     assert simulation.peers[1].node is None
+
+
+def test_who_was_removed_while_it_was_cut_off_is_not_waited_for() -> None:
+    """It does not know, and nobody lets it in to be told."""
+    cut = Fault(at_s=27.0, kind="partition", peers=REMOVE.peers), Fault(at_s=90.0, kind="heal")
+    simulation = played(living(REMOVE, faults=cut, rounds=14, max_virtual_s=400.0))
+    assert standings(simulation) == ["active", "active", "removed", "active", "active"]
+    assert simulation.peers[2].node is None
+
+
+def test_a_newcomer_whom_no_block_counts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Operators, "submit", lambda *_: None)
+    with pytest.raises(ScenarioError, match="peer 5 has no place yet: no block of this run has counted its join"):
+        trivial_simulation(living(JOIN, max_virtual_s=400.0)).run()
 
 
 def test_lost_messages_keep_nobody_out() -> None:
