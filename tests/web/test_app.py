@@ -58,7 +58,16 @@ def test_another_site_cannot_have_blocks_recomputed(client: TestClient) -> None:
         for headers in given:
             answer = client.post("/run/block/1/recompute", headers=headers, follow_redirects=False)
             assert answer.status_code == code, headers
-    assert client.get("/run/block/1/recompute").status_code == 405
+    answer = client.get("/run/block/1/recompute")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert {*client.post("/api/v1/run/status").headers["allow"].split(", ")} == {"GET", "HEAD"}
+
+
+def test_a_question_for_the_headers_of_what_never_ends_is_answered_at_once(client: TestClient) -> None:
+    """It held its connection open, and one of the places of browsers that are told of changes."""
+    answer = client.head("/run/events")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
 
 
 def test_a_crowd_that_has_blocks_recomputed_keeps_no_page_waiting(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

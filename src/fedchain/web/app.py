@@ -71,6 +71,9 @@ RECOMPUTED_KEPT = 256
 STREAMS_MAX = 1_000
 """Most browsers that are notified of changes at the same time."""
 
+EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
+"""Headers of an answer that tells of changes as they come."""
+
 SILENT_FOR_S = 15.0
 """Seconds without news after which a stream sends a sign of life."""
 
@@ -280,6 +283,8 @@ class Site:
 
     async def _events(self, request: Request) -> Response:
         chain = self._chain(request)
+        if request.method == "HEAD":  # which has no body to wait for
+            return Response(headers=EVENTS)
         if self._streams >= self._streams_max:
             raise HTTPException(503, f"{self._streams_max} browsers are told of changes already; reload to see them")
         self._streams += 1
@@ -297,7 +302,7 @@ class Site:
             finally:
                 self._streams -= 1
 
-        return StreamingResponse(tell(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+        return StreamingResponse(tell(), headers=EVENTS)
 
     # what went wrong
 
@@ -311,7 +316,10 @@ class Site:
         chain = self.chains.get(request.path_params.get("chain", ""))
         if isinstance(error, StoreCorrupt) and chain is not None:
             chain.note_trouble(text)
-        return await anyio.to_thread.run_sync(self._trouble, request, status, text)
+        answer = await anyio.to_thread.run_sync(self._trouble, request, status, text)
+        if isinstance(error, HTTPException):
+            answer.headers.update(error.headers or {})  # which methods there are instead
+        return answer
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         log.error("%s: %s", request.url.path, error, exc_info=error)
