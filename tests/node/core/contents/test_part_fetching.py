@@ -169,7 +169,7 @@ def test_the_disk_is_asked_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_turns_are_as_long_as_the_rules_in_force_say() -> None:
-    at = stage()
+    at = stage(phase_timeout_ms=44_000)  # no other test's, whose nodes would begin with the state that is altered here
     fetching, head = at.node._parts.bulk._fetching, at.node.head
     assert fetching._turns.shared_ms == head.rules.phase_timeout_ms // 2
     object.__setattr__(head, "rules", replace(head.rules, phase_timeout_ms=7_000))  # as an amendment does that begins
