@@ -70,12 +70,14 @@ def test_the_set_of_each_height_is_the_one_that_replay_has() -> None:
     assert set(trusted.members) == {key.public_key for key in keys(9)[1:]}
 
 
-def test_committees_of_an_amended_size_are_followed_and_skipped_to() -> None:
+@pytest.mark.parametrize(("size", "drawn"), [(7, 7), (0, 8)])
+def test_committees_of_an_amended_size_are_followed_and_skipped_to(size: int, drawn: int) -> None:
+    """Where nobody is drawn any more, headers say that, too: the document says otherwise."""
     chain = living(8, committee_size=6)
-    values = approved(chain, propose_amendment(amendment_of({"committee_size": 7}), "", sequence=0, until=UNTIL))
+    values = approved(chain, propose_amendment(amendment_of({"committee_size": size}), "", sequence=0, until=UNTIL))
     chain.extend(changes=[values])
     chain.extend_many(4)
-    assert [len(chain.states[block].deciders) for block in _hashes(chain)] == [6, 6, 7, 7, 7]
+    assert [len(chain.states[block].deciders) for block in _hashes(chain)] == [6, 6, drawn, drawn, drawn]
     reached = walked(chain, 5)
     assert reached == verify_skipping(
         chain.genesis, trust_genesis(chain.genesis), Server(chain).light_block(5, with_proof=True), is_valid_signature

@@ -7,6 +7,8 @@ import pytest
 
 from fedchain.chain.certificate import Certificate, certify
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.membership.member import SHORTENED_MAX, Due, Member, Standing
 from fedchain.chain.membership.patience import grant_ms, longest_ms, mark_due, settle_waits, turnout_of
 from fedchain.chain.membership.turnout import SEATS_MARKED, Turnout, mark_seats
@@ -14,7 +16,7 @@ from fedchain.chain.state import expected_contributors, patience_of
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import PublicKey
 from tests.support.chain.builders import ChainBuilder, keys
-from tests.support.chain.changes import living, living_genesis, own
+from tests.support.chain.changes import UNTIL, approved, living, living_genesis, own
 
 TIMEOUT_MS, QUORUM_MS, MINING_MS = 60_000, 1_000, 4_000
 FOUNDING = living_genesis(10, phase_timeout_ms=TIMEOUT_MS)
@@ -252,6 +254,19 @@ def test_waiting_is_charged_on_the_chain_and_shortens_the_next_wait() -> None:
     assert granted[chain.genesis.members[LATE]] == timeout_ms - owed_ms
     assert [*granted.values()] == sorted(granted.values(), reverse=True), "peers read the longest off its front"
     assert len({*granted.values()}) > 1
+
+
+def test_waits_are_shortened_by_the_rules_in_force() -> None:
+    """Not by those that the document says: nobody would wait as long as all agreed on."""
+    chain = living(5)
+    amendment = amendment_of({"phase_floor_ms": chain.genesis.phase_timeout_ms})
+    change = propose_amendment(amendment, "models are larger", sequence=0, until=UNTIL)
+    chain.extend(changes=[approved(chain, change)])
+    shortened = []
+    for _ in range(3):
+        chain.extend(certificate=_seen(chain, Turnout(1_000, 0, mark_seats(range(5)), b"")))
+        shortened.append({record.shortened for record in chain.state.records})
+    assert shortened == [{1}, {0}, {0}]
 
 
 def test_a_liar_that_says_nothing_silences_nobody() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.membership.change import sign_rekey
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment, sign_rekey
 from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
@@ -14,7 +15,7 @@ from fedchain.node.core.events import Computed, PeersConnected, PeersDisconnecte
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
 from tests.support.chain.builders import SumRules, genesis, keys
-from tests.support.chain.changes import UNTIL, living_genesis
+from tests.support.chain.changes import UNTIL, approved, living_genesis
 from tests.support.chain.late import extend_with, late_genesis, skip
 from tests.support.node.stage import Stage, sent
 
@@ -292,6 +293,20 @@ def test_where_too_few_are_connected_no_block_is_given_up() -> None:
     stage.handle(PeersDisconnected(tuple(stage.others[1:])))
     _refuse_all(stage, 620)
     assert stage.node.head.height == 0
+
+
+def test_what_an_amendment_lets_all_drop_is_waited_for_no_longer_than_until_it_begins() -> None:
+    stage = Stage(living_genesis(4), replays=True, contributes=False)
+    amendment = propose_amendment(amendment_of({"retention_blocks": 2}), "", sequence=0, until=UNTIL)
+    blocks = [stage.chain.extend(changes=[approved(stage.chain, amendment)]), *stage.chain.extend_many(HEIGHT - 1)]
+    _claim(stage, blocks[-1], HEIGHT + 2)
+    for block in blocks:
+        _hand_out(stage, block)
+    for block in blocks[:2]:
+        assert stage.node.head.height == block.header.height - 1
+        for content in block.payload_hashes:
+            _answer_all(stage, only=content)
+    assert stage.node.head.height == HEIGHT, "nobody has to have the contents of the other blocks"
 
 
 def test_a_newcomer_that_knows_few_of_those_that_count_now_gives_up_what_they_dropped() -> None:
