@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from fedchain.files.layout import ASIDE
 from fedchain.files.spool import naming
 
 OWNER_ONLY, PUBLIC = 0o600, 0o666
@@ -100,7 +101,7 @@ def sync_file_system(folder: Path) -> None:
 def set_aside_damaged(path: Path) -> Path:
     """Rename a damaged file or folder in one step, to a free name beside it; return the new path. Raises OSError."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+    while (aside := path.with_name(f"{path.name}{ASIDE}{number}")).exists():
         number += 1
     path.rename(aside)
     sync_folder(path.parent)

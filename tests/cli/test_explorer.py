@@ -97,8 +97,9 @@ def test_height_0_is_the_genesis_document(run_folder: Path) -> None:
 
 
 def test_a_test_networks_folder_names_its_chains(tmp_path: Path, chain: ChainBuilder) -> None:
-    for name in ("node-10", "node-2"):
-        write(tmp_path / name / "chain", chain)
+    write(tmp_path / "node-10" / "chain", chain)
+    assert_refused(explore("status", tmp_path), f"{tmp_path} holds 1 chain; name {tmp_path / 'node-10'}")
+    write(tmp_path / "node-2" / "chain", chain)
     (tmp_path / "other").mkdir()
     for command in (("status",), ("members",), ("block", 1)):
         expected = f"{tmp_path} holds 2 chains; name one of {tmp_path / 'node-2'}, {tmp_path / 'node-10'}"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fedchain.crypto.durable import set_aside_damaged
 from fedchain.files.layout import CHAIN_FOLDER, DATABASE, GENESIS_FILE, SCENARIO_FILE
 from fedchain.files.places import chain_folder, chains_in, node_folder, node_folders, place_at, places_in, scenario_file
 
@@ -60,6 +61,16 @@ def test_the_chains_in_a_folder_are_its_own_or_those_beside_each_other(tmp_path:
     assert node_folders(tmp_path / "none") == []
     (run,) = chains_in(tmp_path / "run")
     assert (run, chain_folder(run), chain_folder(run / CHAIN_FOLDER)) == (tmp_path / "run", *[run / CHAIN_FOLDER] * 2)
+
+
+def test_a_chain_that_was_set_aside_is_no_node_unless_it_is_named(tmp_path: Path) -> None:
+    """It was listed as one, and so was the advice to have it repaired again."""
+    node = made(tmp_path / "node", CHAIN)
+    aside = set_aside_damaged(node / CHAIN_FOLDER)
+    assert (list(places_in(tmp_path)), chains_in(node)) == ([], [])
+    assert chains_in(aside) == [aside]
+    made(node, CHAIN)
+    assert [place.folder for place in places_in(tmp_path)] == [node]
 
 
 def test_a_simulation_is_known_by_its_scenario_from_its_chain_too(tmp_path: Path) -> None:

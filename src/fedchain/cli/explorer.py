@@ -27,6 +27,7 @@ from fedchain.cli.common.shared import Sharing
 from fedchain.files.layout import CHAIN_FOLDER, SOCKET
 from fedchain.files.places import chain_folder, chains_in, scenario_file
 from fedchain.files.spool import unfinished, write_file_of
+from fedchain.wording import counted
 
 RulesOf = Callable[[Genesis], KnowledgeRules]
 """Builds the rules of the learning method that a genesis document names."""
@@ -350,7 +351,10 @@ def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
         if (several := chains_in(folder)) and several != [folder]:
-            raise NotFound(f"{folder} holds {len(several)} chains; name one of {', '.join(map(str, several))}")
+            which = ", ".join(map(str, several))
+            raise NotFound(
+                f"{folder} holds {counted(len(several), 'chain')}; name {'one of ' * (len(several) > 1)}{which}"
+            )
         with Store.open(chain_folder(folder), read_only=True) as store:
             yield store
 

@@ -13,6 +13,9 @@ RUNS_FOLDER = Path("runs")
 CHAIN_FOLDER = "chain"
 """In the folder of a node, or of a run, which keeps its first peer's: the store."""
 
+ASIDE = ".damaged-"
+"""Between the name of something damaged and a number: how it is called once it is set aside."""
+
 DATABASE = "chain.sqlite"
 """In the folder of a chain: its records."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedchain.files.layout import CHAIN_FOLDER, DATABASE, GENESIS_FILE, SCENARIO_FILE
+from fedchain.files.layout import ASIDE, CHAIN_FOLDER, DATABASE, GENESIS_FILE, SCENARIO_FILE
 
 DEPTH_MAX = 4
 """Levels of folders that are searched below the named one."""
@@ -41,7 +41,7 @@ def places_in(folder: Path) -> Iterator[Place]:
     """The places in a folder and below, by name.
 
     Hidden folders, links, folders that may not be read, and nodes of a test network below are left out: it stands for
-    them.
+    them. So are chains that were set aside.
     """
     base = len(folder.parts)
     for root, names, _ in os.walk(folder):
@@ -50,15 +50,19 @@ def places_in(folder: Path) -> Iterator[Place]:
         if place is not None:
             yield place
         hidden = [CHAIN_FOLDER, *(node.name for node in place.nodes if path != folder)] if place else [CHAIN_FOLDER]
-        within = [name for name in names if not name.startswith(".") and name not in hidden]
+        within = [name for name in names if not name.startswith((".", CHAIN_FOLDER + ASIDE)) and name not in hidden]
         names[:] = sorted(within, key=_in_order) if len(path.parts) - base < DEPTH_MAX else []
 
 
 def chains_in(folder: Path) -> list[Path]:
-    """The folder itself if it holds a chain; otherwise the folders in it that hold one each, by name."""
+    """The folder itself if it holds a chain; otherwise the folders in it that hold one each, by name.
+
+    A chain that was set aside is none of them: another one takes its place, or will.
+    """
     if holds_chain(folder):
         return [folder]
-    found = [path for path in folder.iterdir() if path.is_dir() and holds_chain(path)]
+    there = (path for path in folder.iterdir() if not path.name.startswith(CHAIN_FOLDER + ASIDE))
+    found = [path for path in there if path.is_dir() and holds_chain(path)]
     return sorted(found, key=lambda path: _in_order(path.name))
 
 
