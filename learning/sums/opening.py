@@ -57,13 +57,18 @@ class Opening:
     def contribute(self, client: Client) -> Tensors:
         """Return the client's shares. It opens one set of sums of a round, and none of an earlier round.
 
-        Raises `DecryptionRefused` where that would not be so, or too few have contributed.
+        Raises `DecryptionRefused` where that would not be so, too few have contributed, or the client joined after the
+        dealing.
         """
         import torch
 
         number, opened = self.of.round.number, client.state(Opened)
         if self.decryption is None:
             raise DecryptionRefused(f"member {client.index}, round {number}: {self._nothing_to_open()}")
+        if client.index >= self.of.key.members:
+            raise DecryptionRefused(
+                f"member {client.index}, round {number}: it was dealt no share of the key, those who were open the sums"
+            )
         fingerprint = torch.frombuffer(bytearray(self.fingerprint), dtype=torch.uint8)
         is_same = opened.round == number and opened.sums is not None and torch.equal(opened.sums, fingerprint)
         if number <= opened.round and not is_same:

@@ -310,6 +310,18 @@ def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_hav
     assert (one != two).any(axis=1).all(), "every ciphertext differs, not the one that holds the number alone"
 
 
+def test_a_newcomer_that_was_dealt_no_share_refuses_to_open_and_has_not_failed() -> None:
+    game = Game(task())
+    game.close("update", 1, game.posts("update", 1))
+    grown = replace(game.config, clients=MEMBERS + 1)
+    secrets = Secrets(MEMBERS, bytes(ROOT_SIZE))
+    learner = Learner(
+        grown, members=(*SENDERS, b"newcomer"), chain_id=CHAIN, stores=Stores(secrets_of=lambda member: secrets)
+    )
+    with pytest.raises(DecryptionRefused, match=f"member {MEMBERS}, round 1: it was dealt no share of the key"):
+        learner.contribute(MEMBERS, "decryption_share", 1, game.known)
+
+
 def test_a_share_that_is_missing_or_another_s_is_said_to_be() -> None:
     game = Game(task())
     game.close("update", 1, game.posts("update", 1))
