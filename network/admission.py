@@ -163,6 +163,8 @@ class Gate:
                 self._refuse(peer, now_s)
                 return False
         self._even_s[payer] = even_s + self._message_s
+        if len(self._even_s) > self._settle_at:
+            self._settle(now_s)
         return True
 
     def pay(self, messages: Sequence[tuple[PublicKey, float]]) -> None:

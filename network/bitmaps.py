@@ -13,12 +13,13 @@ def to_bitmap(places: Iterable[int], size: int, marked: Bitmap = b"") -> Bitmap:
     return bytes(bits)
 
 
-def difference(marked: Bitmap, others: Iterable[Bitmap], size: int) -> Bitmap:
-    """Return the members marked in one bitmap and in none of ``others``; bits beyond ``size`` members are dropped."""
+def difference(marked: Bitmap, others: Iterable[Bitmap], size: int) -> Bitmap | None:
+    """The members marked in one bitmap and in none of ``others``, without bits beyond ``size`` members; None if there
+    are none, as a rule."""
     found = _read(marked, size)
     for other in others:
         found &= ~_read(other, size)
-    return found.to_bytes((size + 7) // 8, "little")
+    return found.to_bytes((size + 7) // 8, "little") if found else None
 
 
 def from_bitmap(bitmap: Bitmap, size: int) -> Iterator[int]:

@@ -124,10 +124,10 @@ class Answers:
                 yield GetVotes(height, held.kind, held.attempt, lacking)
         if status.lock is not None and agreement.ballots.polka(status.lock[0]) is None:
             yield GetCertificate(height, *status.lock)
-        if (lacking := self._lacking(status.posts, self._posts_held())) and (waited := self._senders_waited_for()):
-            lacking = self._lacking(lacking, self._mark(waited))
-        if lacking:
-            yield GetPosts(*context.phase, lacking)
+        if status.posts != (ours := self._posts_held()) and (lacking := self._lacking(status.posts, ours)):
+            waited = self._senders_waited_for()
+            if lacking := self._lacking(lacking, self._mark(waited)) if waited else lacking:
+                yield GetPosts(*context.phase, lacking)
         if (owed := self._late_posts_lacking()) is not None:
             yield owed
 
@@ -233,8 +233,7 @@ class Answers:
 
     def _lacking(self, theirs: Bitmap, *ours: Bitmap) -> Bitmap | None:
         """Members marked in ``theirs`` and in none of ``ours``; None if there are none."""
-        lacking = difference(theirs, ours, len(self._context.head.roster.members))
-        return lacking if any(lacking) else None
+        return difference(theirs, ours, len(self._context.head.roster.members))
 
     def _marked(self, bitmap: Bitmap, held: Mapping[PublicKey, object]) -> list[PublicKey]:
         members = self._context.head.roster.members

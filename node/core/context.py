@@ -28,6 +28,7 @@ from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.membership.change_pool import ChangePool
 from fedchain.node.core.mempool import Mempool
 from fedchain.node.core.notices import Notice
+from fedchain.node.core.peers import Peers
 from fedchain.node.core.voting.journal import Journal
 
 
@@ -60,7 +61,7 @@ class Context:
     catch_up: CatchUp
     mempool: Mempool = field(default_factory=Mempool)
     changes: ChangePool = field(default_factory=ChangePool)
-    peers: dict[PublicKey, None] = field(default_factory=dict)
+    peers: Peers = field(default_factory=Peers)
     """Connected peers, in order of connection."""
     effects: list[Effect] = field(default_factory=list)
     """Effects of the current event, in order."""
@@ -134,8 +135,11 @@ class Context:
 
     def fetch_knowledge(self, peer: PublicKey) -> None:
         """Fetch the federation's knowledge at the head from a peer, and what late posts are made from, if not here."""
-        missing = [] if self.knowledge() is not None else [self.head.knowledge_root]
-        missing += [item.knowledge_root for item in self.head.owed if not self._holds(item.knowledge_root)]
+        has_knowledge, owed = self.knowledge() is not None, self.head.owed
+        if has_knowledge and not owed:  # as a rule; each status asks
+            return
+        missing = [] if has_knowledge else [self.head.knowledge_root]
+        missing += [item.knowledge_root for item in owed if not self._holds(item.knowledge_root)]
         for root in dict.fromkeys(missing):
             self.send(self.contents.fetch(root, peer, self.now.ms))
 

@@ -19,7 +19,6 @@ from fedchain.chain.state import State, posts_required, votes_required
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.session import Session
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.content_cache import ContentCache
@@ -37,6 +36,7 @@ from fedchain.node.core.posts import Lull
 from fedchain.node.core.reception import Follows, Reception
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.recollection import own_statements
+from fedchain.node.core.voting.sessions import Said
 from fedchain.node.core.voting.voting import Voting
 
 
@@ -273,9 +273,9 @@ class Node:
             self._advance()
         return context.effects
 
-    def notes(self, session: Session) -> bool:
+    def notes(self, said: Said) -> bool:
         """Keep a process's statement if :meth:`handle` would do nothing else with it; False: it is left to that."""
-        return self._has_begun and self._parts.sessions.notes(session)
+        return self._has_begun and self._parts.sessions.notes(said)
 
     def lull(self) -> Lull:
         """The lull since the last event, in which it takes posts; it is over with the next event."""

@@ -121,9 +121,8 @@ class Reception:
 
     def _on_disconnected(self, event: PeersDisconnected) -> Follows:
         context, parts = self._context, self._parts
-        for peer in event.peers:
-            context.peers.pop(peer, None)
-        left, requests = list(context.peers), list[Request]()
+        context.peers.drop(event.peers)
+        left, requests = context.peers.in_order, list[Request]()
         for peer in event.peers:
             context.catch_up.drop(peer)
             parts.sessions.on_disconnected(peer)
@@ -156,7 +155,7 @@ class Reception:
         context, parts = self._context, self._parts
         if context.now.ms >= self._ticked_until_ms:
             self._ticked_until_ms = context.now.ms + TICK_MS * 9 // 10
-            context.send(context.contents.on_tick(context.now.ms, list(context.peers)))
+            context.send(context.contents.on_tick(context.now.ms, context.peers.in_order))
             parts.blocks.on_tick()
             parts.bulk.on_tick()
             parts.changes.on_tick()

@@ -53,15 +53,9 @@ class Gates:
         self._note_ban(gate, number, neighbour)
         return False
 
-    def is_calm(self, number: int) -> bool:
-        """Whether a peer's neighbours surely pay for one more message each: see :attr:`Gate.is_calm`."""
-        gate = self._gates[number] or self._open(number)
-        return gate.is_calm
-
-    def pay(self, number: int, messages: Sequence[tuple[PublicKey, float]]) -> None:
-        """Charge messages to a peer's neighbours that surely pay for them, in the order in which they came."""
-        gate = self._gates[number] or self._open(number)
-        gate.pay(messages)
+    def of(self, number: int) -> Gate:
+        """A peer's gate, for what its neighbours surely pay: see :attr:`Gate.is_calm`."""
+        return self._gates[number] or self._open(number)
 
     def rejected(self, number: int, neighbour: int) -> None:
         """A neighbour passed on a message that it could have known to be bad."""

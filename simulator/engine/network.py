@@ -24,12 +24,14 @@ from fedchain.network.messages import (
     GossipMessage,
     Message,
     PostMessage,
+    SessionMessage,
     decode_message,
     encode_message,
 )
 from fedchain.network.network import Receiver
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.posts import Arrival, Lull, taken_in_lulls
+from fedchain.node.core.voting.sessions import Said
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.gates import Gates, OnBan
 
@@ -91,6 +93,13 @@ class Parcel:
 OnTaken = Callable[[Sequence[int], int, Parcel, Arrival], None]
 """Called with (peer numbers, sender, parcel, arrival)."""
 
+Notes = Callable[[Said], bool]
+"""Has a node keep a process's statement if it would do nothing else with it; False: it is left to its receiver."""
+
+Take = Callable[[Sequence[int], int], int]
+"""Called with (peer numbers, place): hands a parcel to those from that place on that merely keep it, up to the first
+other one; returns its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkWatch:
@@ -105,6 +114,8 @@ class NetworkWatch:
     """Called with (peer number, the peer that it has banned) before that."""
     on_taken: OnTaken = lambda numbers, sender, parcel, arrival: None
     """Called in place of ``on_delivery`` for a post that some peers took in a lull."""
+    on_noted: Callable[[Sequence[int], int, Parcel], None] = lambda numbers, sender, parcel: None
+    """Called in place of ``on_delivery`` for a process's statement that some peers noted: (numbers, sender, parcel)."""
 
 
 class SimulatedNetwork:
@@ -141,7 +152,7 @@ class SimulatedNetwork:
         members = self._members = list(members)
         self._number = {member: number for number, member in enumerate(members)}
         self._random = random.Random(seed)
-        self._on_delivery, self._on_taken = watch.on_delivery, watch.on_taken
+        self._on_delivery, self._on_taken, self._on_noted = watch.on_delivery, watch.on_taken, watch.on_noted
         self._on_link, self._on_ban = watch.on_link, watch.on_ban
         self._share = share
         self._pack = lru_cache(maxsize=PARCELS_MAX)(self._pack_message)
@@ -159,6 +170,7 @@ class SimulatedNetwork:
         self.attached: set[int] = set()
         """Peers that are up."""
         self._receivers: list[Receiver | None] = [None] * len(members)
+        self._notes: list[Notes | None] = [None] * len(members)
         self._lulls: list[Lull | None] = [None] * len(members)
         self._mesh = _build_mesh(len(members), conditions.degree, self._random)
         self._present: Sequence[int] = range(len(members))
@@ -196,15 +208,18 @@ class SimulatedNetwork:
         """One peer's side of the network."""
         return Endpoint(self, number)
 
-    def attach(self, number: int, receiver: Receiver | None) -> None:
-        """Hand a peer's messages to ``receiver``; None if the peer is down, and they are lost."""
-        self._receivers[number] = receiver
+    def attach(self, number: int, receiver: Receiver | None, notes: Notes | None = None) -> None:
+        """Hand a peer's messages to ``receiver``; None if the peer is down, and they are lost.
+
+        Statements of processes are offered to ``notes`` before, if its node has that.
+        """
+        self._receivers[number], self._notes[number] = receiver, notes
         self._end_lull(number)
         (self.attached.discard if receiver is None else self.attached.add)(number)
 
     def rest(self, number: int, lull: Lull) -> None:
         """Give a peer the posts that its node takes in a lull without calling the peer."""
-        if not self._mesh and self.gates.is_calm(number):
+        if not self._mesh and self.gates.of(number).is_calm:
             self._lulls[number] = lull
 
     def _end_lull(self, number: int) -> None:
@@ -213,7 +228,7 @@ class SimulatedNetwork:
         if lull is not None:
             self._lulls[number] = None
             lull.end()
-            self.gates.pay(number, [(arrival.post.sender, arrival.now_ms / 1000) for arrival in lull.taken])
+            self.gates.of(number).pay([(arrival.post.sender, arrival.now_ms / 1000) for arrival in lull.taken])
 
     def track(self, number: int, height: int, members: Collection[PublicKey]) -> None:
         """Take the members by which a peer admits others from now on; it keeps no connection to anybody else."""
@@ -407,8 +422,11 @@ class SimulatedNetwork:
         while self._times_ms and self._times_ms[0] <= now_ms:
             for sender, parcel, receivers in self._arrivals.pop(heapq.heappop(self._times_ms)):
                 message = parcel.message
-                if type(message) is PostMessage and message.post.sender == self._members[sender]:
+                author = self._members[sender]
+                if type(message) is PostMessage and message.post.sender == author:
                     self._deliver_post(sender, parcel, receivers, Arrival(message.post, message.payload, now_ms), now_s)
+                elif type(message) is SessionMessage and message.session.member == author and not parcel.gossip:
+                    self._deliver_session(sender, parcel, receivers, Said(message.session), now_s)
                 else:
                     for number in receivers:
                         self._deliver(number, sender, parcel, now_s)
@@ -418,16 +436,55 @@ class SimulatedNetwork:
     def _deliver_post(
         self, sender: int, parcel: Parcel, receivers: Sequence[int], arrival: Arrival, now_s: float
     ) -> None:
-        """Hand peers a post from its author: to those in a lull at once, and to each other one in its turn."""
+        """Hand peers a post from its author: to those in a lull at once."""
+
+        def take(numbers: Sequence[int], place: int) -> int:
+            return taken_in_lulls(arrival, numbers, place, self._lulls)
+
+        def on_taken(numbers: Sequence[int]) -> None:
+            self._on_taken(numbers, sender, parcel, arrival)
+
+        self._deliver_to_all(sender, parcel, receivers, now_s, take, on_taken)
+
+    def _deliver_session(self, sender: int, parcel: Parcel, receivers: Sequence[int], said: Said, now_s: float) -> None:
+        """Hand peers a process's statement from its member: at once to those that merely note it."""
+        member = self._members[sender]
+
+        def take(numbers: Sequence[int], place: int) -> int:
+            while place < len(numbers):
+                number = numbers[place]
+                notes, gate = self._notes[number], self.gates.of(number)
+                self._end_lull(number)
+                if notes is None or not gate.is_calm or not notes(said):
+                    break
+                gate.pays(member, now_s)
+                place += 1
+            return place
+
+        def on_taken(numbers: Sequence[int]) -> None:
+            self._on_noted(numbers, sender, parcel)
+
+        self._deliver_to_all(sender, parcel, receivers, now_s, take, on_taken)
+
+    def _deliver_to_all(
+        self,
+        sender: int,
+        parcel: Parcel,
+        receivers: Sequence[int],
+        now_s: float,
+        take: Take,
+        on_taken: Callable[[Sequence[int]], None],
+    ) -> None:
+        """Hand peers a parcel from its author: at once to those that merely keep it, and to others in turn."""
         place, received = 0, self.received_bytes
         while place < len(receivers):
             if not self._broken and not self._is_split:  # each delivery may change that
-                first, place = place, taken_in_lulls(arrival, receivers, place, self._lulls)
+                first, place = place, take(receivers, place)
                 if place > first:
                     taken = receivers[first:place]
                     for number in taken:
                         received[number] += parcel.size_bytes
-                    self._on_taken(taken, sender, parcel, arrival)
+                    on_taken(taken)
             if place < len(receivers):
                 self._deliver(receivers[place], sender, parcel, now_s)
                 place += 1

@@ -26,7 +26,7 @@ from fedchain.learning.exceptions import NothingToPost
 from fedchain.learning.executors.executor import Answer, Executor, Job, Question
 from fedchain.learning.payload.part_folder import LinkedPartFolder
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.network.messages import Message, PostMessage, SessionMessage
+from fedchain.network.messages import Message, PostMessage
 from fedchain.network.session import SESSION_SIZE
 from fedchain.network.verdict import Verdict, verdict
 from fedchain.node.core import jobs
@@ -69,9 +69,6 @@ class Observer(Protocol):
 
     def on_post(self, numbers: Sequence[int], arrival: Arrival) -> None:
         """Nodes of honest peers have taken a post, from which nothing else followed."""
-
-    def on_session(self) -> None:
-        """A node of an honest peer has noted a statement of a process, and nothing followed."""
 
     def on_head(self, peer: "SimulatedPeer", old: State) -> None:
         """A node's head moved from ``old``."""
@@ -247,7 +244,7 @@ class SimulatedPeer:
             session=sha256(b"session %d of %d" % (self._life, self.number))[:SESSION_SIZE],
         )
         self._track(self.node)
-        self._endpoint.attach(self._receive)
+        self._endpoint.attach(self._receive, self.node.notes if self.is_honest else None)
         if self.behaviour is not None:
             self.behaviour.begin(self)
         neighbours = tuple(map(around.network.key_of, around.network.neighbours(self.number)))
@@ -408,8 +405,7 @@ class SimulatedPeer:
         self.crash()
 
     def _receive(self, sender: PublicKey, message: Message) -> Verdict:
-        """Take a message as :meth:`handle` does. A post in a lull takes one step, as do those that come behind it, and
-        so does a process's statement that is merely kept."""
+        """Take a message as :meth:`handle` does. A post in a lull takes one step, as do those that come behind it."""
         node = self.node if self.is_honest else None
         if type(message) is PostMessage and node is not None:
             lull = node.lull()
@@ -418,9 +414,6 @@ class SimulatedPeer:
                 self._around.observer.on_post((self.number,), arrival)
                 self._endpoint.rest(lull)
                 return Verdict.ACCEPT
-        elif type(message) is SessionMessage and node is not None and node.notes(message.session):
-            self._around.observer.on_session()
-            return Verdict.ACCEPT
         return self.handle(MessageReceived(sender, message))
 
     def _compute(self, job: jobs.Job) -> None:

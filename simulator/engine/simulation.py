@@ -164,7 +164,7 @@ class Simulation:
         shared = Checks(genesis, rules, self._contents.intern) if supervision.shares_checks else None
         construction = Construction(scenario, genesis, keys, rules, self.loop, self._contents, shared)
         self.network = construction.network(
-            NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban, self._on_taken)
+            NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban, self._on_taken, self._on_noted)
         )
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
@@ -255,14 +255,15 @@ class Simulation:
         self._count_events(len(numbers))
         self.checker.inclusion.on_post(numbers, arrival.post, arrival.now_ms)
 
-    def on_session(self) -> None:
-        """A node of an honest peer noted a statement of a process, and did nothing else."""
-        self._count_events(1)
-
     def _on_taken(self, numbers: Sequence[int], sender: int, parcel: Parcel, arrival: Arrival) -> None:
         """The network gave a post to nodes in a lull."""
         self._trace.deliver_to_all(numbers, sender, parcel)
         self.on_post(numbers, arrival)
+
+    def _on_noted(self, numbers: Sequence[int], sender: int, parcel: Parcel) -> None:
+        """Nodes of honest peers noted a statement of a process, and did nothing else."""
+        self._trace.deliver_to_all(numbers, sender, parcel)
+        self._count_events(len(numbers))
 
     def on_contribution(self, peer: SimulatedPeer, effect: Contribute, made: Contribution | NothingToPost) -> None:
         """A peer finished training: keep its measurements, or end the run if too few peers are left that can post."""

@@ -1,6 +1,6 @@
 """Announcing: which peers learn our status, and when, so that each finds out what the other lacks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Status
@@ -28,15 +28,16 @@ class Announcing:
         self._first_turn = 0  # peers told in the first turn of one that listens
         self._told: set[PublicKey] = set()  # peers behind us that were sent our status since the last tick
 
-    def greet(self, peers: Iterable[PublicKey]) -> Iterator[tuple[PublicKey, bool]]:
+    def greet(self, peers: Collection[PublicKey]) -> Iterator[tuple[PublicKey, bool]]:
         """Note that peers are connected, one after the other, and greet the first of all: they tell us what we lack.
 
         Yields each peer, and whether it is greeted.
         """
-        connected, status = self._context.peers, None
+        connected, status = len(self._context.peers), None
+        new = frozenset(self._context.peers.add(peers))
         for peer in peers:
-            connected[peer] = None
-            is_greeted = len(connected) <= GREETED_PEERS
+            connected += peer in new
+            is_greeted = connected <= GREETED_PEERS
             if is_greeted:
                 status = status or self._status()
                 self._context.emit(Send(peer, status))
@@ -54,7 +55,7 @@ class Announcing:
         Nobody signs before it has heard of f + 1 heads. Where those are more than greet it, and all members start at
         one time, the first turn goes to so many peers at a tick; two a second would take minutes.
         """
-        peers, enough = list(self._context.peers), self._context.catch_up.enough
+        peers, enough = self._context.peers.in_order, self._context.catch_up.enough
         self._told.clear()
         if not peers:
             return

@@ -91,7 +91,7 @@ class Refill:
             self._missing.setdefault(content_hash, missing)
         self._give_up()
         if not self._must_wait():
-            context.send(self._downloads.on_tick(now_ms, list(context.peers)))
+            context.send(self._downloads.on_tick(now_ms, context.peers.in_order))
         self._ask()
 
     def on_chunk(self, peer: PublicKey, chunk: Chunk) -> bool:
@@ -162,7 +162,7 @@ class Refill:
     def _ask(self) -> None:
         """Begin downloads, up to the number that may run at a time."""
         context, now_ms = self._context, self._context.now.ms
-        peers = list(context.peers)
+        peers = context.peers.in_order
         room = (1 if self._is_busy() else AT_ONCE) - len(self._downloads)
         if not peers or room <= 0 or self._must_wait():
             return

@@ -79,7 +79,7 @@ class Changes:
         if not len(context.changes) or context.now.ms - self._repeated_ms < REPEAT_MS or not context.peers:
             return
         self._repeated_ms = context.now.ms
-        peers = list(context.peers)
+        peers = context.peers.in_order
         self._turn = (self._turn + 1) % len(peers)
         for change in context.changes:
             context.emit(Send(peers[self._turn], ChangeMessage(change)))

@@ -8,12 +8,12 @@ process, replayed by anybody, name no new number: they are answered, and nothing
 The statements that are passed on are bounded: a number for each member and height, and only heights near our own head.
 """
 
-from collections import Counter
-
 from fedchain.chain.exceptions import AlreadyKnown, InvalidSignature, LimitReached, OutOfWindow
+from fedchain.chain.state import State
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import SessionMessage
 from fedchain.network.session import NOBODY, Session, sign_session
+from fedchain.node.core.checks import Checks
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Publish, Send, Stop
 from fedchain.node.core.notices import SessionHeard
@@ -44,10 +44,10 @@ class _Statements:
     def __init__(self) -> None:
         self._first: list[Session | None] = []
         self._further: dict[int, tuple[Session, ...]] = {}
-        self._at = Counter[int]()  # their number by height
+        self._count, self._lowest = 0, 0  # their number, and the lowest of their heights
 
     def __len__(self) -> int:
-        return self._at.total()
+        return self._count
 
     def __contains__(self, seat: int) -> bool:
         return seat < len(self._first) and self._first[seat] is not None
@@ -65,18 +65,34 @@ class _Statements:
             self._first[seat] = session
         else:
             self._further[seat] = *self._further.get(seat, ()), session
-        self._at[session.height] += 1
+        self._lowest = min(self._lowest, session.height) if self._count else session.height
+        self._count += 1
 
     def drop_below(self, height: int) -> None:
         """Drop what was said at lower heights."""
-        if all(said >= height for said in self._at):
+        if self._lowest >= height or not self._count:
             return
-        first, further, self._first, self._further = self._first, self._further, [], {}
-        self._at.clear()
+        first, further, self._first, self._further, self._count = self._first, self._further, [], {}, 0
         for seat, item in enumerate(first):
             for session in () if item is None else (item, *further.get(seat, ())):
                 if session.height >= height:
                     self.add(seat, session)
+
+
+class Said:
+    """A process's statement that comes to some nodes of this process, with what the last one that noted it found.
+
+    The next one finds the same if it stands on the same state and shares its checks, and so the federation: whether
+    the statement is signed, and by a member that counts there, depends on nothing else.
+    """
+
+    __slots__ = ("checks", "head", "seat", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.head: State | None = None
+        self.checks: Checks | None = None
+        self.seat = -1
 
 
 class Sessions:
@@ -128,18 +144,20 @@ class Sessions:
             others = [known for known in kept if known.number != session.number]
             context.send((peer, SessionMessage(known)) for known in others[-HANDED_MAX:])
 
-    def notes(self, session: Session) -> bool:
+    def notes(self, said: Said) -> bool:
         """Keep a statement if :meth:`on_session` would do nothing else with it: another member's first, made at our
         height. False: it is left to that."""
-        context, head, member = self._context, self._context.head, session.member
-        seat = head.roster.seats.get(member)
-        if seat is None or seat in self._kept or member == context.me or session.number == self._number:
+        context, session = self._context, said.session
+        head = context.ledger.head
+        if said.head is not head or said.checks is not context.checks:
+            if session.height != head.height or not head.roster.is_active(session.member):
+                return False
+            if not context.is_signed(session.member, session):
+                return False
+            said.head, said.checks, said.seat = head, context.checks, head.roster.seats[session.member]
+        if said.seat in self._kept or session.member == context.me or session.number == self._number:
             return False
-        if session.height != head.height or not head.roster.is_active(member):
-            return False
-        if not context.is_signed(member, session):
-            return False
-        self._kept.add(seat, session)
+        self._kept.add(said.seat, session)
         return True
 
     def on_connected(self, peer: PublicKey, *, is_greeted: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Statement
+from fedchain.chain.state import State
 from fedchain.chain.vote import Vote
 from fedchain.node.core.context import Context
 from fedchain.node.core.effects import Stop
@@ -83,6 +84,7 @@ class Twins:
 
     def __init__(self, context: Context, *, has_listened: bool = False, neighbours: int | None = None) -> None:
         self._context, self._neighbours = context, neighbours
+        self._required: tuple[State | None, int] = None, 0  # a head, and the claims required there
         self._is_listening = not has_listened
         self._told_ms: int | None = None  # when the operator was told last; at first, when we began
         self._level_since_ms: int | None = None  # since when we are level with the others
@@ -233,11 +235,13 @@ class Twins:
 
         If the network connects this peer to few, it is the number that is left of those when f are down, at least one.
         """
-        context, roster = self._context, self._context.head.roster
-        active = roster.active
-        others, faulty = active - roster.is_active(context.me), context.genesis.fault_model.faulty(active)
-        reached = others if self._neighbours is None else min(others, self._neighbours)
-        return max(min(1, reached), min(faulty + 1, reached - faulty))
+        context, head = self._context, self._context.head
+        if self._required[0] is not head:  # each status asks
+            active = head.roster.active
+            others, faulty = active - head.roster.is_active(context.me), context.genesis.fault_model.faulty(active)
+            reached = others if self._neighbours is None else min(others, self._neighbours)
+            self._required = head, max(min(1, reached), min(faulty + 1, reached - faulty))
+        return self._required[1]
 
     def _tell_whom_we_wait_for(self) -> None:
         """Tell the operator once listening takes longer than it should, and then at intervals."""

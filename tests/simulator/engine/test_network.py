@@ -20,9 +20,11 @@ from fedchain.network.messages import (
     GetContent,
     Message,
     PostMessage,
+    SessionMessage,
     VoteMessage,
     encode_message,
 )
+from fedchain.network.session import Session
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.attendance import Quiet
 from fedchain.node.core.context import Context
@@ -553,3 +555,76 @@ def test_posts_that_were_taken_are_paid_when_the_lull_ends() -> None:
         it.post()
         it.run()
         assert (len(paid), it.receivers()) == (1, [1]), "where budgets are short, each message is looked at"
+
+
+@contextmanager
+def noting(*numbers: int, **conditions: Any) -> Iterator[tuple[Scene, list[tuple[Sequence[int], int]]]]:
+    """Six peers, of which some note statements of processes; with (peers, sender) of those that they noted."""
+    loop, taken = VirtualTimeLoop(), list[tuple[Sequence[int], int]]()
+    it = Scene(loop, 6, 1, **AT_ONCE, **conditions)
+    it.network._on_noted = lambda numbers, sender, _: taken.append((numbers, sender))
+    for number in numbers:
+        it.network.attach(number, it.network._receivers[number], lambda _: True)
+    try:
+        yield it, taken
+    finally:
+        loop.close()
+
+
+def statement(it: Scene, member: int) -> SessionMessage:
+    return SessionMessage(Session(it.members[member], b"a process!!!!!!!", bytes(16), 0, 0, bytes(64)))
+
+
+def test_a_member_s_statement_is_noted_at_once_and_handed_to_each_other_peer_in_its_turn() -> None:
+    with noting(1, 2, 4) as (it, taken):
+        it.network.publish(0, statement(it, 0))
+        it.run()
+        assert taken == [([1, 2], 0), ([4], 0)]
+        assert it.receivers() == [number for number, _, _ in it.delivered] == [3, 5]
+        assert len({*it.network.received_bytes[1:]}) == 1, "each of them has received it"
+
+
+def test_a_statement_that_another_peer_passes_on_and_one_in_a_mesh_are_handed_to_each_peer() -> None:
+    with noting(1, 2, 3, 4, 5) as (it, taken):
+        it.network.publish(0, statement(it, 1))
+        it.run()
+        assert (taken, it.receivers()) == ([], [1, 2, 3, 4, 5])
+    with noting(1, 2, 3, 4, 5, degree=2) as (it, taken):
+        it.network.publish(0, statement(it, 0))
+        it.run()
+        assert (taken, it.receivers()) == ([], [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("happens", ["split", "down", "cut off"])
+def test_no_statement_is_noted_by_peers_that_none_could_reach(happens: str) -> None:
+    with noting(1, 2) as (it, taken):
+        it.network.publish(0, statement(it, 0))
+        if happens == "split":
+            it.network.split([[1]])
+        elif happens == "down":
+            it.network.attach(1, None)
+        else:
+            it.network.track(1, 4, it.members[1:])
+        it.run()
+        assert 1 not in it.receivers()
+        assert all(1 not in numbers for numbers, _ in taken)
+
+
+def test_a_member_pays_for_statements_that_are_noted() -> None:
+    with noting(1) as (it, taken):
+        burst = int(it.network.gates.limits.messages_burst)
+        for _ in range(2 * burst):
+            it.network.publish(0, statement(it, 0))
+        it.run(1.0)
+        came = sum(1 in numbers for numbers, _ in taken) + it.receivers().count(1)
+        assert 0 < len(taken) < burst <= came < 2 * burst
+
+
+def test_a_lull_ends_with_a_statement() -> None:
+    with lulled(2, **AT_ONCE) as it:
+        it.rest(1)
+        it.network._notes[1] = lambda _: True
+        it.network.publish(0, statement(it, 0))
+        it.run()
+        assert it.network._lulls[1] is None
+        assert it.receivers() == []

@@ -20,6 +20,7 @@ from fedchain.node.core.voting.sessions import (
     HEIGHTS_APART,
     KEPT_MAX,
     SAID_MAX,
+    Said,
     Sessions,
 )
 from fedchain.node.core.voting.twins import LISTENING_MS
@@ -265,7 +266,7 @@ def test_a_members_first_statement_is_noted_as_a_whole_turn_keeps_it() -> None:
     noting, turning = _begun(), _begun()
     other = noting.chain.key(noting.others[0])
     message = _session(noting, other, ELSEWHERE)
-    assert noting.node.notes(message.session)
+    assert noting.node.notes(Said(message.session))
     assert turning.receive(message) == []
     assert noting.digest() == turning.digest()
     for stage in (noting, turning):
@@ -285,11 +286,11 @@ def test_a_statement_of_which_more_follows_is_not_noted() -> None:
         _session(stage, other, _own(stage)).session,
         *(_session(stage, other, ELSEWHERE, height=at + apart).session for apart in (-1, 1)),
     ]
-    assert [stage.node.notes(session) for session in further] == [False] * len(further)
+    assert [stage.node.notes(Said(session)) for session in further] == [False] * len(further)
     assert sessions.kept() == 0
-    assert stage.node.notes(plain)
-    assert not stage.node.notes(plain)
-    assert not stage.node.notes(_session(stage, other, OLD).session), "its process is to hear of the first one"
+    assert stage.node.notes(Said(plain))
+    assert not stage.node.notes(Said(plain))
+    assert not stage.node.notes(Said(_session(stage, other, OLD).session)), "its process is to hear of the first one"
     assert sessions.kept() == 1
 
 
@@ -298,13 +299,32 @@ def test_a_convicted_members_statement_is_not_noted() -> None:
     culprit = stage.others[0]
     stage.final(stage.block(evidence=[double_post(stage.chain.key(culprit), stage.genesis, 1)]))
     assert not stage.node.head.roster.is_active(culprit)
-    assert not stage.node.notes(_session(stage, stage.chain.key(culprit), ELSEWHERE).session)
+    assert not stage.node.notes(Said(_session(stage, stage.chain.key(culprit), ELSEWHERE).session))
+
+
+def test_what_one_node_found_of_a_statement_holds_for_another_at_the_same_state_with_the_same_checks() -> None:
+    def found(stage: Stage, said: Said, *, elsewhere: bool = False) -> bool:
+        context = stage.node._context
+        said.head = stage.node.head if not elsewhere else replace(stage.node.head)
+        said.checks, said.seat = context.checks, stage.node.head.roster.seats[said.session.member]
+        return stage.node.notes(said)
+
+    stage, apart = _begun(), _begun()
+    unsigned = replace(_session(stage, stage.chain.key(stage.others[0]), ELSEWHERE).session, signature=bytes(64))
+    assert not found(stage, Said(unsigned), elsewhere=True)
+    said = Said(unsigned)
+    assert found(stage, said), "it is not verified again"
+    assert not found(stage, said), "it is kept"
+    assert not apart.node.notes(said), "this node has checks of its own"
+    ours = Said(_session(stage, stage.victim.key, ELSEWHERE).session)
+    assert not found(stage, ours), "a node looks at what is its own"
+    assert not found(stage, Said(replace(unsigned, member=stage.others[1], number=_own(stage))))
 
 
 def test_a_node_that_has_not_begun_notes_nothing() -> None:
     stage = _begun()
     stage.node._has_begun = False
-    assert not stage.node.notes(_session(stage, stage.chain.key(stage.others[0]), ELSEWHERE).session)
+    assert not stage.node.notes(Said(_session(stage, stage.chain.key(stage.others[0]), ELSEWHERE).session))
 
 
 # --- bounds
