@@ -18,6 +18,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.crypto.signature_memory import SignatureMemory
 from fedchain.network.messages import Message
+from fedchain.network.peers import Peers
 from fedchain.network.session import Session
 from fedchain.network.sync import CatchUp
 from fedchain.node.core.checks import Checks
@@ -28,7 +29,6 @@ from fedchain.node.core.ledger import Ledger
 from fedchain.node.core.membership.change_pool import ChangePool
 from fedchain.node.core.mempool import Mempool
 from fedchain.node.core.notices import Notice
-from fedchain.node.core.peers import Peers
 from fedchain.node.core.voting.journal import Journal
 
 

@@ -9,7 +9,7 @@ class Peers(Collection[PublicKey]):
     """Connected peers, in the order in which they were connected.
 
     As a rule they are counted and have their turns, and nobody asks for one by its key: an index by key is kept only
-    once somebody does. Of thousands of simulated peers each has thousands.
+    once somebody does. A simulated peer may have thousands, and a simulation thousands of peers.
     """
 
     __slots__ = ("_known", "_order")
