@@ -73,6 +73,22 @@ def test_a_quorum_approves_whatever_the_admission() -> None:
             judge(chain, amend(chain, 0, 3, rounds=8))
 
 
+def test_no_committee_approves_in_the_others_place() -> None:
+    chain = living(7, committee_size=3)
+    with pytest.raises(InvalidChange, match="approvals: 4 found, 5 required"):
+        judge(chain, amend(chain, 0, 4, committee_size=1))
+    judge(chain, amend(chain, 0, 5, committee_size=1))
+
+
+def test_of_two_that_begin_at_once_the_one_that_was_counted_last_holds() -> None:
+    chain = living()
+    for values in ({"vote_timeout_ms": 9, "phase_floor_ms": 7}, {"vote_timeout_ms": 8}):
+        play(chain, changes=[amend(chain, 5, **values)])
+    play(chain, 2)
+    assert (chain.state.round, chain.state.rules.vote_timeout_ms, chain.state.rules.phase_floor_ms) == (5, 8, 7)
+    assert chain.state.amendments.coming == ()
+
+
 def test_an_amendment_is_counted_once() -> None:
     chain = living()
     change, other = amend(chain, rounds=8), amend(chain, rounds=9)

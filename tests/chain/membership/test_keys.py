@@ -66,6 +66,16 @@ def test_another_key_holds_from_the_next_height_on_and_the_place_stays() -> None
     assert NEXT.public_key in chain.state.deciders
 
 
+def test_a_former_key_is_remembered_for_two_rounds_behind_that_of_its_block() -> None:
+    chain = living(5)
+    play(chain, changes=[rekey(chain)])
+    known = []
+    while chain.state.roster.successors:
+        known.append(chain.state.round)
+        play(chain)
+    assert known == [2, 3]
+
+
 def test_states_with_former_keys_survive_being_encoded() -> None:
     chain = living()
     play(chain, changes=[rekey(chain), recover(chain, 2)])

@@ -237,6 +237,15 @@ def test_a_quorum_hands_the_role_to_any_member_and_it_passes_on_from_there(rule:
     assert followed.seat == 4
 
 
+def test_a_role_that_is_handed_on_as_its_member_leaves_does_not_pass_on_by_rule() -> None:
+    chain = living(6, aggregator=AggregatorRule.FIXED)
+    for change in (handing(chain, 3), own(chain, 0)):
+        chain.extend(changes=[change])
+    assert (chain.state.round, chain.state.roster.holder) == (3, chain.genesis.members[3])
+    play(chain, 2)
+    assert (standing(chain, 0), chain.state.roster.holder) == ("left", chain.genesis.members[3])
+
+
 def test_what_cannot_be_handed_over_is_refused() -> None:
     chain = living(5, **DEDICATED | {"aggregator": AggregatorRule.ROTATING})
     with pytest.raises(InvalidChange, match="aggregator is rotating, which is no member's role"):

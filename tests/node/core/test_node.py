@@ -9,7 +9,9 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect, Tell
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Listening
-from tests.support.chain.builders import SumRules, genesis, keys
+from tests.support.chain.builders import SumRules, double_vote, genesis, keys
+from tests.support.chain.changes import living_genesis
+from tests.support.node.stage import Stage
 from tests.support.simulator.trivial import run_trivial, trivial_scenario
 
 
@@ -53,3 +55,16 @@ def test_a_whole_turn_would_only_have_told_that_the_node_still_listens(
     run_trivial(trivial_scenario(peers=10, rounds=3, **values))
     assert len(quiet_turns) > 50
     assert [item for item in would_have if not (isinstance(item, Tell) and isinstance(item.notice, Listening))] == []
+
+
+def test_a_height_is_confirmed_by_more_members_than_may_lie_of_those_that_count() -> None:
+    """Seven bear two liars, and six bear one."""
+    stage = Stage(living_genesis(7), contributes=False)
+    culprit = stage.chain.key(stage.others[-1])
+    block = stage.block(evidence=[double_vote(culprit, stage.genesis, 1, attempt=3)])
+    stage.candidate(block)
+    stage.final(block)
+    for count, claimant in enumerate((culprit.public_key, *stage.others[:2])):
+        assert stage.node.catching_up_to() == 0, count
+        stage.receive(stage.status(height=9), claimant)
+    assert stage.node.catching_up_to() == 9

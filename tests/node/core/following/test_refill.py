@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from fedchain.chain.knowledge import EMPTY_ROOT
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
@@ -19,6 +21,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.parts import Conduct
 from tests.support.campaigns import some
 from tests.support.chain.builders import genesis, payload, post
+from tests.support.chain.changes import UNTIL, approved, living_genesis
 from tests.support.node.driver import Federation, Peer, check_agreement, check_promises
 from tests.support.node.stage import Stage
 
@@ -204,6 +207,23 @@ def test_what_is_not_kept_any_more_is_looked_for_no_longer() -> None:
     stage.accept(8)
     stage.tick(6)
     assert {item.height for item in stage.node._parts.refill._missing.values()} == {6}
+
+
+def test_what_an_amendment_lets_all_drop_is_not_looked_for() -> None:
+    stage = Stage(living_genesis(4))
+    amendment = propose_amendment(amendment_of({"retention_blocks": 8}), "", sequence=0, until=UNTIL)
+    block = stage.block(changes=[approved(stage.chain, amendment)])
+    stage.candidate(block)
+    stage.final(block)
+    dropped = contents_of([block, *stage.accept(13)[:4]])
+    lose(stage)
+    refill_from_now_on(stage)
+    lowest = []
+    for _ in range(2):
+        assert dropped.isdisjoint(asked(stage.wait(6)))
+        lowest.append(min(item.height for item in stage.node._parts.refill._missing.values()))
+        stage.accept(4)
+    assert lowest == [14 - 8, 18 - 8]
 
 
 def test_contents_of_a_new_head_are_looked_for_when_it_has_stood_for_a_while(stage: Stage) -> None:
