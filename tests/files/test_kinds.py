@@ -28,7 +28,15 @@ def test_a_file_looks_like_what_it_is(kind: str) -> None:
 
 
 def test_what_is_of_no_known_kind_looks_like_nothing() -> None:
-    assert [looks_like(content) for content in (b"", b"a text", b"\xff\xfe")] == ["", "", ""]
+    assert [looks_like(content) for content in (b"a text", b"\xff\xfe")] == ["", ""]
+
+
+def test_an_empty_file_is_called_so(tmp_path: Path) -> None:
+    """That one value ends within a value told nobody that a copy had failed."""
+    (tmp_path / "file").touch(0o600)
+    for command in ("genesis", "keys"):
+        answer = CliRunner().invoke(app, [command, "show", str(tmp_path / "file")])
+        assert answer.stderr.endswith(" it is empty\n")
 
 
 @pytest.mark.parametrize(("command", "kind"), [("genesis", "a genesis document"), ("keys", "a key file")])

@@ -21,10 +21,12 @@ _BEGINNINGS = (
 
 
 def looks_like(content: bytes, wanted: str = "") -> str:
-    """Says what a file with this content looks like, such as "it looks like a scenario"; empty if that is not known.
+    """Says what a file with this content looks like, such as "it looks like a scenario"; "" if that is not known.
 
-    One of the kind that is ``wanted`` could not be read as it: "it is damaged".
+    One of the kind that is ``wanted`` could not be read as it: "it is damaged". One without content: "it is empty".
     """
+    if not content:
+        return "it is empty"
     try:
         keys = tomllib.loads(content.decode()).keys()
         kind = next((kind for known, kind in _TABLES if known & keys), "TOML" if keys else "")
