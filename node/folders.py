@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.explorer.explorer import Explorer
@@ -19,13 +20,15 @@ from fedchain.files.layout import (
     METRICS_FILE,
     RESULT_FILE,
     SCENARIO_FILE,
+    SOCKET,
     TIMELINE_FILE,
     open_found,
     read_found,
     read_metrics,
 )
 from fedchain.files.places import Place, chain_folder, places_in
-from fedchain.node.operating.status import ask_status
+from fedchain.node.config import NodeConfigError
+from fedchain.node.operating.status import ask
 
 TIMELINE_END = 64 * 2**10
 """Bytes at the end of a node's timeline in which its newest accuracy is looked for."""
@@ -40,7 +43,7 @@ class Row:
     """simulation, testnet or node."""
     state: str
     """running, stopped, open (interrupted, or still going on), finished, broken (a promise did not hold), or why it
-    cannot be read."""
+    cannot be read or, of a node that is there, asked."""
     modified_s: float
     """Time of the last change, in Unix seconds."""
     method: str = ""
@@ -109,12 +112,17 @@ def _read_node(folder: Path) -> Row:
     with Store.open(chain, read_only=True) as store:
         genesis, state = store.genesis, Explorer(store).state
     learning = {name: json.loads(text) for name, text in genesis.learning}
-    now = ask_status(folder) or {}
+    now, trouble = dict[str, Any](), ""
+    try:
+        if (folder / SOCKET).exists():
+            now = ask(folder, {"ask": "status"}) or {}
+    except NodeConfigError as error:  # it hangs, or is another user's: who takes it for stopped may start it twice
+        trouble = str(error)
     accuracy = now.get("accuracy")
     return Row(
         folder=str(folder),
         kind="node",
-        state="running" if now else "finished" if state.finished else "stopped",
+        state="running" if now else trouble or ("finished" if state.finished else "stopped"),
         modified_s=modified_s(chain),
         method=str(learning.get("method", "")),
         data=str(learning.get("dataset", "")),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,21 @@ def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
     assert before.chain_id == document.chain_id.hex()
     assert stopped.name in before.folder
     assert by_name["damaged"].state.startswith("cannot be read: ")
+
+
+def test_a_node_that_is_there_and_does_not_answer_is_not_called_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads that may start it a second time."""
+    monkeypatch.setattr("fedchain.node.operating.status.CLIENT_TIMEOUT_S", 0.05)
+    chained(tmp_path / "node", genesis(4), 1)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "node" / SOCKET))
+        listener.listen()
+        (row,) = find_rows(tmp_path)
+    assert row.state.startswith(f"the node in {tmp_path / 'node'} gave no answer within ")
+    (row,) = find_rows(tmp_path)
+    assert row.state == "stopped", "a socket at which nobody listens is left of a node that was killed"
 
 
 def test_a_stopped_node_of_a_finished_federation_says_so(tmp_path: Path) -> None:
