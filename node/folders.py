@@ -116,7 +116,7 @@ def _read_node(folder: Path) -> Row:
     try:
         if (folder / SOCKET).exists():
             now = ask(folder, {"ask": "status"}) or {}
-    except NodeConfigError as error:  # it hangs, or is another user's: who takes it for stopped may start it twice
+    except NodeConfigError as error:  # it hangs, or is another user's: one that is called stopped may be started twice
         trouble = str(error)
     accuracy = now.get("accuracy")
     return Row(

@@ -208,7 +208,7 @@ def test_nodes_that_run_have_stopped_or_cannot_be_read(tmp_path: Path) -> None:
 def test_a_node_that_is_there_and_does_not_answer_is_not_called_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads that may start it a second time."""
+    """An operator may start a stopped one a second time."""
     monkeypatch.setattr("fedchain.node.operating.status.CLIENT_TIMEOUT_S", 0.05)
     chained(tmp_path / "node", genesis(4), 1)
     with socket.socket(socket.AF_UNIX) as listener:
