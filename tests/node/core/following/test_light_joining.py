@@ -17,6 +17,8 @@ from fedchain.chain.certificate import certify
 from fedchain.chain.explorer.audit import audit_store
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.chain.state import NUMBER_MAX, genesis_state
 from fedchain.chain.storage.database import DATABASE
@@ -45,7 +47,7 @@ from fedchain.node.core.following.light_joining import LINE_MAX, LightJoining
 from fedchain.node.core.notices import HeadConflicts
 from tests.support.campaigns import some
 from tests.support.chain.builders import ChainBuilder, SumRules, keys
-from tests.support.chain.changes import living_genesis
+from tests.support.chain.changes import UNTIL, approved, living_genesis
 from tests.support.chain.light import light
 from tests.support.node.crowd import Answers, Crowd, invented_root
 from tests.support.node.renewed import (
@@ -370,6 +372,18 @@ def test_where_no_height_can_be_skipped_blocks_are_followed_one_by_one() -> None
     stage = Stage(chain.genesis, number=STRANGER, is_heard=False, contributes=False)
     claim = stage.status(height=12, head_hash=blocks[-1].hash)
     assert [item.height for item in sent(stage.receive(claim), GetFinal)] == [1]
+
+
+@pytest.mark.parametrize(("founded", "amended", "asked"), [(7, 0, 12), (0, 7, 3)])
+def test_the_committee_in_force_says_whether_heights_can_be_skipped(founded: int, amended: int, asked: int) -> None:
+    chain = ChainBuilder(living_genesis(20, committee_size=founded))
+    amendment = propose_amendment(amendment_of({"committee_size": amended}), "", sequence=0, until=UNTIL)
+    blocks = [chain.extend(changes=[approved(chain, amendment)]), *chain.extend_many(11)]
+    stage = Stage(chain.genesis, number=STRANGER, is_heard=False, contributes=False)
+    for block in blocks[:2]:
+        stage.receive(FinalMessage(block, chain.certificate(block)))
+    claim = stage.status(height=12, head_hash=blocks[-1].hash)
+    assert [item.height for item in sent(stage.receive(claim), GetFinal)] == [asked]
 
 
 # --- an invitation's block
