@@ -26,6 +26,7 @@ from fedchain.files.layout import (
 )
 from fedchain.network.ports import PORT_MAX, REASONS, ListenError, NotFree, check_free, parse_listen, why_not_free
 from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
+from fedchain.node.operating.socket_path import socket_path
 
 if TYPE_CHECKING:
     from fedchain.crypto.keys import PublicKey
@@ -210,6 +211,7 @@ def parse_metrics(place: str) -> tuple[str, int]:
 
 def check_folder(path: Path) -> None:
     """Raise NodeConfigError unless the data folder can be used, or made; nothing is made."""
+    socket_path(path)
     try:
         if not path.exists():
             _check_parent(path)

@@ -6,7 +6,6 @@ other question is answered with an ``error``.
 """
 
 import json
-import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,10 +19,10 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.json_text import from_json, to_json
-from fedchain.files.layout import SOCKET
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, answer_clients
+from fedchain.node.operating.socket_path import socket_path
 
 FINISHED = "nothing, it is finished"
 """The text for a node that waits for nothing, since the last round is closed."""
@@ -39,9 +38,6 @@ TRIES = 3
 
 WATCH_S = 10.0
 """Seconds between two looks whether the socket is still there."""
-
-SOCKET_PATH_MAX = 107
-"""Most bytes of a local socket's path."""
 
 
 class Reporting(Protocol):
@@ -76,7 +72,7 @@ async def answer_status(
     Raises NodeConfigError, and NodeFailed if the socket is gone: nobody can reach the node any more, and what it stores
     in a folder that was removed is lost.
     """
-    path = _socket_path(folder)
+    path = socket_path(folder)
 
     def answer(request: bytes) -> bytes:
         return to_json(answer_request(request.partition(b"\n")[0], service, doorkeeper, desk)).encode()
@@ -167,7 +163,7 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(CLIENT_TIMEOUT_S)
             try:
-                connection.connect(str(_socket_path(folder)))
+                connection.connect(str(socket_path(folder)))
             except (FileNotFoundError, ConnectionRefusedError):
                 return None
             except OSError as error:
@@ -188,12 +184,3 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
             f"the node in {folder} answered: {answer['error'] if isinstance(answer, dict) else answer}"
         )
     return answer
-
-
-def _socket_path(folder: Path) -> Path:
-    """The socket's path, or its relative path if that is shorter; raises NodeConfigError."""
-    paths = [folder / SOCKET, Path(os.path.relpath(folder / SOCKET))]
-    shortest = min(paths, key=lambda path: len(os.fsencode(path)))
-    if len(os.fsencode(shortest)) > SOCKET_PATH_MAX:
-        raise NodeConfigError(f"{folder} is too long a path for the node's local socket; choose a shorter one")
-    return shortest

@@ -329,6 +329,14 @@ def test_a_folder_that_is_a_file_or_in_one(config: NodeConfig) -> None:
     assert path.read_text() == "precious"
 
 
+def test_a_folder_whose_path_is_too_long_for_the_socket_in_it(config: NodeConfig, tmp_path: Path) -> None:
+    """The node began its chain, listened, and ended; a check of it had found nothing wrong."""
+    folder = tmp_path / ("x" * 120)
+    expected = f"{folder} is too long a path for the node's local socket; choose a shorter one"
+    assert refused(config, data=str(folder)) == expected
+    assert not folder.exists()
+
+
 def test_a_folder_that_cannot_be_written(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(config.data)
     monkeypatch.setattr("os.access", lambda place, mode: False)  # the administrator may write everywhere
