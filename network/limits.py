@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fedchain.network.messages import GOSSIP_SIZE_MAX
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -17,7 +19,7 @@ class Limits:
     """Connected peers below which known addresses are dialled; 0: only the bootstrap addresses are."""
     gossip_degree: int = 5
     """Neighbours in the gossip mesh, give or take one. Each more is one more copy of every message to everybody."""
-    gossip_size_max: int = 256 * 2**10
+    gossip_size_max: int = GOSSIP_SIZE_MAX
     """Bytes of a gossip message."""
     outbox_messages_max: int = 1_024
     """Messages that wait for one peer."""

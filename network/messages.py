@@ -38,6 +38,12 @@ BITMAP_SIZE_MAX = 2**13
 CHUNK_SIZE = 256 * 2**10
 """Bytes of content in one answer."""
 
+GOSSIP_SIZE_MAX = 256 * 2**10
+"""Most bytes of a gossip message."""
+
+POST_SIZE_MAX = 256
+"""Most bytes of a post in one beside its payload."""
+
 MESSAGE_SIZE_MAX = 4 * 2**20
 """Most bytes of one message; larger data travel as content, in chunks."""
 

@@ -8,7 +8,7 @@ from fedchain.chain.post import Post, sign_post
 from fedchain.chain.state import phase_rule
 from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
-from fedchain.network.messages import PostMessage
+from fedchain.network.messages import GOSSIP_SIZE_MAX, POST_SIZE_MAX, PostMessage
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.contents.bulk import BulkParts
 from fedchain.node.core.context import Context
@@ -199,7 +199,9 @@ class Contributing:
 
     def _publish(self, post: Post, payload: bytes) -> None:
         self._published = post.round, post.phase
-        inline = post.payload_size <= self._context.head.rules.inline_size_max
+        # The largest payloads that the rules let travel with a post have no room beside it in a gossip message.
+        inline_max = min(self._context.head.rules.inline_size_max, GOSSIP_SIZE_MAX - POST_SIZE_MAX)
+        inline = post.payload_size <= inline_max
         self._context.emit(Publish(PostMessage(post, payload if inline else None)))
 
     def _owes_post(self, phase: PhaseKey) -> bool:

@@ -1,17 +1,19 @@
 """A node's own post for the open phase: once, and never said before it is written down."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
-from fedchain.network.messages import GetPosts, PostMessage
+from fedchain.network.messages import GOSSIP_SIZE_MAX, POST_SIZE_MAX, GetPosts, PostMessage, encode_message
 from fedchain.node.core.effects import Persist, Publish, WriteJournal
 from fedchain.node.core.events import Contributed, NotContributed
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.voting.twins import LISTENING_MS
 from tests.support.chain.builders import UPDATE, genesis, payload
 from tests.support.chain.late import late_genesis
-from tests.support.node.driver import check_promises
+from tests.support.node.driver import BlobRules, check_promises
 from tests.support.node.stage import Stage, asked_to_contribute, blamed, published, sent
 
 TIMEOUT_S = 60
@@ -144,3 +146,16 @@ def test_who_is_not_drawn_owes_nothing() -> None:
     for number in range(6):
         stage = Stage(founding, number, contributes=False)
         assert bool(asked_to_contribute(stage.victim.effects)) == (stage.me in stage.node.head.roster.contributors)
+
+
+@pytest.mark.parametrize(("size", "inline"), [(GOSSIP_SIZE_MAX, False), (GOSSIP_SIZE_MAX - POST_SIZE_MAX, True)])
+def test_a_post_with_a_payload_as_large_as_the_rules_let_travel_fits_into_a_gossip_message(
+    size: int, inline: bool
+) -> None:
+    """It was not sent, and each of the others had to ask for it."""
+    founding = genesis(4, inline_size_max=GOSSIP_SIZE_MAX, payload_size_max=2**20)
+    stage = Stage(founding, rules=BlobRules(), contributes=False)
+    (message,) = published(stage.handle(Contributed(1, 0, bytes(size))), PostMessage)
+    assert (message.payload is not None) is inline
+    large = replace(message.post, round=2**62, phase=2**62, payload_size=2**31)
+    assert size * inline < len(encode_message(PostMessage(large, message.payload))) <= GOSSIP_SIZE_MAX
