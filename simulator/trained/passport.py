@@ -206,6 +206,7 @@ def read_passport(path: Path) -> PassportReport:
     """
     is_model = not path.name.endswith(SUFFIX)
     beside = path.parent / (path.name + SUFFIX) if is_model else path
+    _expect(not _is_device(beside), "passport", "it is no file")
     if beside.stat().st_size > PASSPORT_SIZE_MAX:
         size = beside.stat().st_size
         raise InvalidPassport("passport", f"{size} bytes found, at most {PASSPORT_SIZE_MAX} are read")
@@ -218,8 +219,10 @@ def read_passport(path: Path) -> PassportReport:
         "subject",
         f"the passport is of {printable(name)}, not of {printable(path.name)}",
     )
+    model = path.with_name(name)
     try:
-        file = read_in_place(path.with_name(name))
+        _expect(not _is_device(model), "subject", f"{printable(name)} beside the passport is no file")
+        file = read_in_place(model)
     except (OSError, ValueError) as error:  # no file system has some names
         why = getattr(error, "strerror", None) or "no such file"
         raise InvalidPassport("subject", f"{printable(name)} is not beside the passport: {why}") from None
@@ -510,6 +513,11 @@ def _from_text(of: Any, name: Any, part: str) -> bytes:
 def _expect_keys(of: Json, names: Sequence[str], part: str) -> None:
     if [*of] != [*names]:
         raise InvalidPassport(part, f"its fields are not {', '.join(names)}")
+
+
+def _is_device(path: Path) -> bool:
+    """Whether a path leads to a pipe or to a device: the first keeps its reader waiting, the second may have no end."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _expect(condition: bool, part: str, message: str) -> None:

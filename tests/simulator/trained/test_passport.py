@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -448,6 +449,23 @@ def test_a_passport_is_named_by_itself_or_by_its_model(passport: Written, tmp_pa
         read_passport(beside)
     model.write_bytes(passport.file)
     assert read_passport(model) == read_passport(beside) == check_passport(passport.data, NAME, passport.file)
+
+
+def test_pipes_are_not_waited_for_and_devices_not_read_to_their_end(passport: Written, tmp_path: Path) -> None:
+    """Somebody else may have made the folder."""
+    model, beside = tmp_path / NAME, tmp_path / (NAME + SUFFIX)
+    os.mkfifo(beside)
+    with pytest.raises(InvalidPassport, match=r"^passport: it is no file$"):
+        read_passport(beside)
+    beside.unlink()
+    beside.symlink_to("/dev/zero")
+    with pytest.raises(InvalidPassport, match=r"^passport: it is no file$"):
+        read_passport(beside)
+    beside.unlink()
+    beside.write_bytes(passport.data)
+    os.mkfifo(model)
+    with pytest.raises(InvalidPassport, match=r"^subject: model\.safetensors beside the passport is no file$"):
+        read_passport(beside)
 
 
 def test_a_model_is_not_proven_by_a_passport_of_another_one(passport: Written, tmp_path: Path) -> None:
