@@ -14,7 +14,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import BAN_FILE
+from fedchain.files.layout import BAN_FILE, read_found
 from fedchain.wording import printable
 
 BAN_FILE_SIZE_MAX = 2**20
@@ -49,7 +49,7 @@ def read_bans(folder: Path) -> tuple[Ban, ...]:
     try:
         if path.stat().st_size > BAN_FILE_SIZE_MAX:
             return ()
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(read_found(path).decode())
     except (OSError, ValueError, RecursionError):
         return ()
     if not isinstance(entries, dict):

@@ -90,7 +90,7 @@ def _read_simulation(folder: Path) -> Row:
     scenario = tomllib.loads((folder / SCENARIO_FILE).read_text(encoding="utf-8"))
     rows = list(read_metrics(folder))
     ending = folder / RESULT_FILE
-    result = json.loads(read_found(ending)) if ending.exists() else None
+    result = json.loads(read_found(ending).decode()) if ending.exists() else None
     files = [path for name in (RESULT_FILE, METRICS_FILE, SCENARIO_FILE) if (path := folder / name).exists()]
     return Row(
         folder=str(folder),

@@ -21,7 +21,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import ADDRESS_FILE
+from fedchain.files.layout import ADDRESS_FILE, read_found
 from fedchain.network.limits import Limits
 from fedchain.network.membership import Membership
 from fedchain.network.ports import ListenError
@@ -256,7 +256,7 @@ class AddressBook:
         try:
             if self._path is None or self._path.stat().st_size > size_max:
                 return
-            saved = json.loads(self._path.read_text(encoding="utf-8"))
+            saved = json.loads(read_found(self._path).decode())
             entries = [(public_key_from_address(name), list(map(str, places))) for name, places in saved.items()]
         except (OSError, ValueError, TypeError, AttributeError, RecursionError, InvalidAddress):
             return

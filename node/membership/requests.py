@@ -20,7 +20,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.crypto.signatures import SignatureCheck, is_valid_signature
-from fedchain.files.layout import INVITATIONS_FILE
+from fedchain.files.layout import INVITATIONS_FILE, read_found
 from fedchain.network.libp2p.log import Limit
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.membership.change_pool import OPEN_MAX
@@ -255,7 +255,7 @@ class Requests:
 def _read(path: Path) -> dict[str, str]:
     """The invitations that were handed out; a damaged file holds none, and no invitation of before is known."""
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        found: Any = json.loads(read_found(path).decode())
     except (OSError, ValueError, RecursionError):
         return {}
     return {str(holder): str(used) for holder, used in found.items()} if isinstance(found, dict) else {}

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from fedchain.files.layout import (
+    ADDRESS_FILE,
+    BAN_FILE,
     CHAIN_FOLDER,
+    INVITATIONS_FILE,
     LINKS_FILE,
     MEMBERS_FILE,
     METRICS_FILE,
@@ -21,11 +24,16 @@ from fedchain.files.places import scenario_file
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.datasets.files import Files
 from fedchain.learning.exceptions import DatasetError
+from fedchain.network.bans import read_bans
+from fedchain.network.libp2p.addresses import AddressBook
+from fedchain.network.limits import Limits
+from fedchain.network.membership import Membership
 from fedchain.node.folders import find_rows
 from fedchain.simulator.reproduction.table import read_result
 from fedchain.simulator.resuming.resume import require_same_code
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.web.seen import SeenFile
+from tests.support.node.inviting import Host
 
 
 def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
@@ -51,6 +59,16 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_a_result_or_a_scenario(tmp_path
     (tmp_path / SCENARIO_FILE).unlink()
     os.mkfifo(tmp_path / SCENARIO_FILE)
     assert scenario_file(tmp_path / CHAIN_FOLDER) is None
+
+
+def test_a_node_waits_for_no_pipe_in_the_place_of_what_it_remembers(tmp_path: Path) -> None:
+    """It hung before it had said a word, deaf to Ctrl-C."""
+    for name in (ADDRESS_FILE, BAN_FILE, INVITATIONS_FILE):
+        os.mkfifo(tmp_path / name)
+    assert read_bans(tmp_path) == ()
+    host = Host(tmp_path)
+    assert host.again().waiting() == ()
+    assert AddressBook(host.me, Membership(host.genesis.members), Limits(), tmp_path).known() == {}
 
 
 def test_nobody_waits_for_a_pipe_in_the_place_of_data(tmp_path: Path) -> None:
