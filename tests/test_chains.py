@@ -29,6 +29,12 @@ def test_the_chain_is_looked_into_and_judged(run: fedchain.Run) -> None:
     }
 
 
+def test_a_member_is_named_by_its_number_too(run: fedchain.Run) -> None:
+    """As blocks are by their height: a number ended in an AttributeError."""
+    with fedchain.open_chain(run.folder) as chain:
+        assert chain.peer(1) == chain.peer("1") == chain.peer(chain.peer(1).address)
+
+
 def test_a_chain_that_was_closed_says_so_and_not_that_it_is_damaged(run: fedchain.Run) -> None:
     with fedchain.open_chain(run.folder) as chain:
         pass

@@ -95,14 +95,14 @@ class Chain:
         with self._asking() as explorer:
             return explorer.transaction(name)
 
-    def peer(self, name: str) -> PeerView:
+    def peer(self, name: int | str) -> PeerView:
         """A member and its part in the chain, by its number, its address or the end of that. Raises NotFound.
 
         ``rounds`` is empty: why a member has no post in a round stands beside the chain, which ``fedchain explorer
         peer`` reads, too. :meth:`round` names those that are missing.
         """
         with self._asking() as explorer:
-            return explorer.peer(name)
+            return explorer.peer(str(name))
 
     def round(self, number: int) -> RoundView:
         """A round: its blocks and posts. Raises NotFound."""
