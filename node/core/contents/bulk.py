@@ -60,6 +60,7 @@ class BulkParts:
         self._authors = Authors()
         self._fetching = PartFetching(context, lookup, self._authors)
         self._came_ms = 0  # when a part that is awaited, or the knowledge, came last
+        self._read_ms = 0  # when the knowledge came
         self._followed: dict[Hash, _Followed] = {}  # posts of the open phase that wait for parts
         self._listed: set[Hash] = set()  # parts that the knowledge at the head lists
         self._was_listed: set[Hash] = set()  # parts of the knowledge before it: others may still fetch those
@@ -75,7 +76,10 @@ class BulkParts:
         """Whether parts that the knowledge lists are on their way, and have not been awaited for too long."""
         context, awaited = self._context, [part for _, part in self._fetching.parts() if part.is_awaited]
         has_stalled = context.now.ms - self._came_ms >= PATIENCE_MS
-        if awaited and (has_stalled or context.since_head_ms >= context.head.rules.phase_timeout_ms // 2):
+        half_ms = context.head.rules.phase_timeout_ms // 2
+        if awaited and (has_stalled or context.since_head_ms >= half_ms):
+            if context.now.ms - self._read_ms < min(STALL_MS, half_ms // 2):
+                return False  # the knowledge was late, and the authors had no time to answer
             for author in {claim.author for part in awaited for claim in part.claims}:
                 self._authors.pass_over(author, context.head.height)
             for part in awaited:
@@ -255,7 +259,7 @@ class BulkParts:
         for part_hash, found in claims.items():
             part = self._fetching.part(part_hash)
             part.is_awaited = not part.is_given_up and any(self.is_waited_for(claim.author) for claim in found)
-        self._came_ms = context.now.ms
+        self._came_ms = self._read_ms = context.now.ms
         self._fetching.claim_anew(claims)
 
     def on_tick(self) -> None:

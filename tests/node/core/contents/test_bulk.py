@@ -257,6 +257,21 @@ def test_parts_of_which_nothing_comes_are_waited_for_once_and_not_long() -> None
     assert [item for item in effects if isinstance(item, Contribute)], "the next phase does not wait for them again"
 
 
+def test_authors_are_not_to_blame_for_a_knowledge_that_comes_when_half_of_the_phase_is_over() -> None:
+    at = stage(phase_timeout_ms=30_000)
+    late = a_block(at)
+    at.final(late)
+    at.wait(16)
+    root = late.header.knowledge_root
+    effects = at.receive(Chunk(root, 0, at.chain.contents[root]), at.others[0])
+    assert {*asked(effects)} == {sha256(part_of(number, 1)) for number in (1, 2, 3)}
+    assert [item for item in effects if isinstance(item, Contribute)], "there is no time to wait for them"
+    block = a_block(at)
+    at.candidate(block)
+    effects = [*at.final(block), *at.wait(7)]
+    assert not [item for item in effects if isinstance(item, Contribute)], "they are waited for where there is"
+
+
 def test_parts_that_keep_coming_are_waited_for_half_of_a_phase() -> None:
     at = stage(phase_timeout_ms=30_000)
     block = a_block(at)

@@ -195,6 +195,11 @@ def test_an_author_is_waited_for_less_and_less_often() -> None:
     assert [height for height in range(1, 9) if height_without(at, silent=3)] == [1, 3, 7]
 
 
+def test_with_a_short_timeout_an_author_is_not_waited_for_in_every_phase_either() -> None:
+    at = stage(phase_timeout_ms=3_000)
+    assert [height for height in range(1, 9) if height_without(at, silent=3)] == [1, 3, 7]
+
+
 def test_a_part_that_did_not_come_is_not_waited_for_again_when_its_author_is() -> None:
     at = stage()
     assert [height_without(at, silent=3), *(height_without(at) for _ in range(4))] == [True, *[False] * 4]
