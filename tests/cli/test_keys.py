@@ -16,10 +16,11 @@ from cryptography.hazmat.primitives.serialization import (
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
-from fedchain.cli.keys import keys_app, load_key
+from fedchain.cli.keys import ask_passphrase, keys_app, load_key
 from fedchain.crypto.address import address
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
+from fedchain.node.config import NodeConfigError
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
@@ -95,6 +96,19 @@ def test_a_wrong_passphrase_changes_nothing(path: Path) -> None:
     assert "the passphrase is wrong" in refused("protect", path, env={OLD: "wrong", NEW: "new"})
     assert "needs a passphrase" in refused("protect", path, env={NEW: "new"})
     assert path.read_bytes() == before
+
+
+def test_a_passphrase_that_is_no_text_is_told_in_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was typed into a terminal of another encoding: it ended in a traceback, or the file was blamed."""
+    half, wrong = {OLD: "\udcff"}, "holds no passphrase: it is not text in UTF-8"
+    assert refused("new", path, env=half) == f"{OLD} {wrong}"
+    KEY.save(path, "old")
+    assert refused("show", path, env=half) == f"{OLD} {wrong}"
+    assert refused("protect", path, env={OLD: "old", NEW: "\udcff"}) == f"{NEW} {wrong}"
+    monkeypatch.setattr("typer.prompt", lambda *args, **given: b"\xff".decode())
+    with pytest.raises(NodeConfigError, match="what was typed is no passphrase: it is not text in UTF-8"):
+        ask_passphrase(twice=False)
+    assert PrivateKey.load(path, "old") == KEY
 
 
 def test_who_opens_an_older_file_is_told_what_to_do(

@@ -79,7 +79,7 @@ def protect_key(path: Path) -> None:
 
     with clear_errors():
         key, old = unlock_key(path, hint=False)
-        passphrase = os.environ.get(NEW_PASSPHRASE_VARIABLE)
+        passphrase = _variable(NEW_PASSPHRASE_VARIABLE)
         if passphrase is None and sys.stdin.isatty():
             passphrase = ask_passphrase(twice=True, text="New passphrase")
         passphrase = passphrase or _passphrase_of_environment()
@@ -196,8 +196,13 @@ def _find_passphrase(passphrase_file: str) -> str | None:
 
 
 def ask_passphrase(*, twice: bool, text: str = "Passphrase") -> str:
-    """Ask on the terminal, without echo."""
-    passphrase: str = typer.prompt(text, hide_input=True, confirmation_prompt=twice, err=True)
+    """Ask on the terminal, without echo. Raises NodeConfigError: what is typed is no text."""
+    from fedchain.node.config import NodeConfigError
+
+    try:
+        passphrase: str = typer.prompt(text, hide_input=True, confirmation_prompt=twice, err=True)
+    except UnicodeDecodeError:
+        raise NodeConfigError("what was typed is no passphrase: it is not text in UTF-8") from None
     return passphrase
 
 
@@ -220,5 +225,17 @@ def _passphrase_of_environment() -> str | None:
     """The passphrase in a variable, or in the file that another one names; raises NodeConfigError."""
     from fedchain.node.custody.passphrase import passphrase_from_file
 
-    passphrase, file = os.environ.get(PASSPHRASE_VARIABLE), os.environ.get(PASSPHRASE_FILE_VARIABLE)
+    passphrase, file = _variable(PASSPHRASE_VARIABLE), os.environ.get(PASSPHRASE_FILE_VARIABLE)
     return passphrase_from_file(Path(file)) if passphrase is None and file else passphrase
+
+
+def _variable(name: str) -> str | None:
+    """The passphrase in a variable; None if it is not set. Raises NodeConfigError: it is no text."""
+    from fedchain.node.config import NodeConfigError
+
+    passphrase = os.environ.get(name)
+    try:
+        (passphrase or "").encode()
+    except UnicodeEncodeError:
+        raise NodeConfigError(f"{name} holds no passphrase: it is not text in UTF-8") from None
+    return passphrase
