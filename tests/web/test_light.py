@@ -312,7 +312,17 @@ def test_two_servers_agree_or_one_of_them_is_convicted(
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://localhost/", "http://", "http://h:x/", "http://a:b@localhost/", "http://localhost/?q=1", "http://[::1/"],
+    [
+        *(
+            "ftp://localhost/",
+            "http://",
+            "http://h:x/",
+            "http://a:b@localhost/",
+            "http://localhost/?q=1",
+            "http://[::1/",
+        ),
+        *("http://a..b/", f"http://{'a' * 64}.org/", "http://\udcff/"),
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(NotFound, match="is not the address of an explorer"):

@@ -94,7 +94,8 @@ class Server:
         self.url = url
         try:
             parts = urlsplit(url)
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            name = (parts.hostname or "").encode("idna")  # which refuses names that no server can have
+            is_address = parts.scheme in ("http", "https") and bool(name) and parts.port != 0
         except ValueError:
             is_address = False
         if not is_address or parts.username is not None or parts.query:
