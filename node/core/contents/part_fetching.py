@@ -121,6 +121,7 @@ class PartFetching:
     def on_tick(self) -> None:
         """Let stalled downloads make way, and begin others that there was no room for."""
         self._make_way()
+        self._name_authors()
         self.ask()
 
     # another head
@@ -163,6 +164,13 @@ class PartFetching:
         """Fetch a part from a member that lists it: nobody else gives it."""
         downloads, now_ms = self._context.contents.downloads, self._context.now.ms
         return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
+
+    def _name_authors(self) -> None:
+        """Have downloads ask authors that have connected since they began, as one does that has its next key."""
+        for part_hash in self._turns.running():
+            if part_hash in self._context.contents.downloads:
+                for claim in self._claims_in_order(part_hash):
+                    self._context.send(self._want(part_hash, claim))
 
     def _room(self) -> int:
         being_kept = sum(part.state is PartState.KEEPING for part in self._parts.values())

@@ -13,7 +13,7 @@ from fedchain.network.messages import CHUNK_SIZE, Chunk, GetContent, PostMessage
 from fedchain.network.source import STALL_MS
 from fedchain.node.core.contents.part_fetching import FETCHED_AT_ONCE
 from fedchain.node.core.effects import Effect, Send
-from fedchain.node.core.events import PeersDisconnected
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
 from tests.support.chain.builders import genesis
 from tests.support.node.driver import HeldParts
 from tests.support.node.parts import GOOD, OTHER, PartRules, a_block, a_post, asked, held, send, stage
@@ -68,6 +68,16 @@ def test_an_author_that_is_gone_is_not_asked() -> None:
     for author in (0, 1):
         effects += at.receive(PostMessage(*a_post(at, (GOOD, AGGREGATOR), author=author)))
     assert asked_for(effects, GOOD) == [at.others[1]]
+
+
+def test_an_author_that_connects_while_a_part_is_fetched_is_asked_for_it() -> None:
+    """It may be the only one that has it: a member that has just taken its next key has left under the former one."""
+    at = stage()
+    at.handle(PeersDisconnected((at.others[1],)))
+    for author in (0, 1):
+        at.receive(PostMessage(*a_post(at, (GOOD, AGGREGATOR), author=author)))
+    at.handle(PeersConnected((at.others[1],)))
+    assert at.others[1] in asked_for(at.wait(3), GOOD)
 
 
 def test_what_a_closed_phase_did_not_count_takes_no_place_in_the_next() -> None:
