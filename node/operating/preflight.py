@@ -192,6 +192,8 @@ def check_metrics(place: str, listen: str) -> None:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror}") from None
+    except ValueError:  # two dots in a row, as an example
+        raise NodeConfigError(f"metrics is {place!r}, and {name!r} is no name of a machine") from None
     family, _, _, _, (host, *_) = found[0]
     _, node_host, node_port = parse_listen(listen) or (0, "", 0)
     if 0 < port == node_port and ({node_host, host} & {"0.0.0.0", "::"} or node_host == host):

@@ -287,6 +287,13 @@ def test_a_place_for_metrics_that_is_none(config: NodeConfig, metrics: str) -> N
     assert refused(config, metrics=metrics) == f"metrics is {metrics!r}, which is not of the form HOST:PORT"
 
 
+@pytest.mark.parametrize("name", ["a..b", f"{'a' * 64}.org"])
+def test_a_name_that_no_machine_can_have_is_no_place_for_metrics(config: NodeConfig, name: str) -> None:
+    """It ended the node with a traceback."""
+    place = f"{name}:9100"
+    assert refused(config, metrics=place) == f"metrics is {place!r}, and {name!r} is no name of a machine"
+
+
 # the data folder
 
 
