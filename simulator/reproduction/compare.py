@@ -12,7 +12,7 @@ from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import nearest
 from fedchain.learning.registry import agreed_name, hyperparameter_names, load_method
 from fedchain.simulator.engine.measurement import RoundMetrics
-from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant
+from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, validate_seeds
 from fedchain.simulator.reproduction.table import PERCENT, scale_of
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
@@ -57,9 +57,10 @@ def build_comparison(
         metrics: fields of `RoundMetrics`; the table has the last round's value of each.
 
     Raises:
-        ScenarioError: a name is given twice, or is unknown.
+        ScenarioError: a name is given twice, or is unknown, or there are too many seeds.
         ConfigurationError: there is no such method.
     """
+    validate_seeds(seeds)
     _validate_names(methods, metrics)
     known = {method: hyperparameter_names(load_method(agreed_name(method))) for method in methods}
     points = _read_points(sweeps, known)

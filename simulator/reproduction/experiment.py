@@ -18,6 +18,9 @@ from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.own_code import hashes_of_own
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
+SEEDS_MAX = 10_000
+"""Most seeds that an experiment may be asked for: each is a run for each of its variants."""
+
 Statistic = Literal["best", "last", "last5", "mean", "reach"]
 """Statistic of a run's rounds: the highest value, the last one, the mean of the last five or of all, or the first
 round that reaches a mark or a fraction of another variant's highest value, or the expense until then."""
@@ -137,10 +140,20 @@ class Variant:
                 raise ScenarioError(f"{self.name} has {list(numbers)} for {cell!r}, it must be an array of {columns}")
 
 
+def validate_seeds(wanted: int) -> None:
+    """Raise ScenarioError for more seeds than an experiment may have."""
+    if wanted > SEEDS_MAX:
+        raise ScenarioError(f"--seeds is {wanted}, it must be at most {SEEDS_MAX:,}")
+
+
 def first_seeds(listed: tuple[int, ...], wanted: int | None) -> tuple[int, ...]:
-    """The first ``wanted`` seeds of an experiment, None: all; if it lists fewer, the smallest others are added."""
+    """The first ``wanted`` seeds of an experiment, None: all; if it lists fewer, the smallest others are added.
+
+    Raises ScenarioError: too many are wanted.
+    """
     if wanted is None:
         return listed
+    validate_seeds(wanted)
     others = (seed for seed in itertools.count() if seed not in listed)
     return tuple(itertools.islice(itertools.chain(listed, others), wanted))
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.simulator.reproduction.experiment import first_seeds, key_of, load_experiment
+from fedchain.simulator.reproduction.compare import build_comparison
+from fedchain.simulator.reproduction.experiment import SEEDS_MAX, first_seeds, key_of, load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
 from fedchain.simulator.reproduction.reproduce import run_or_diverge
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -105,6 +106,14 @@ def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:
     assert first_seeds((3, 0), None) == (3, 0)
     assert first_seeds((3, 0), 1) == (3,)
     assert first_seeds((3, 0), 5) == (3, 0, 1, 2, 4)
+
+
+@pytest.mark.parametrize("wanted", [SEEDS_MAX + 1, 10**30])
+def test_so_many_seeds_that_their_numbers_alone_would_fill_the_memory_are_refused(wanted: int) -> None:
+    """They ended in a MemoryError, or in an OverflowError."""
+    for ask in (lambda: first_seeds((0,), wanted), lambda: build_comparison(["solo"], wanted, {}, {}, [], ["taa"])):
+        with pytest.raises(ScenarioError, match=f"^--seeds is {wanted}, it must be at most 10,000$"):
+            ask()
 
 
 @pytest.mark.slow
