@@ -166,7 +166,8 @@ class Scenario(Consensus):
             is_begun: whether a run has it already, which may state what has no effect.
         """
         if not re.fullmatch(NAME, self.name):
-            raise ScenarioError(f"name is {self.name!r}, it must be up to 64 letters, digits, spaces, -, _, . or +")
+            form = "up to 64 letters, digits, spaces, -, _, . or +, of which the first is a letter, a digit or _"
+            raise ScenarioError(f"name is {self.name!r}, it must be {form}")
         validate(Scenario, self, "scenario", ScenarioError)
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)

@@ -47,6 +47,7 @@ def refused(*arguments: str) -> str:
         (("--set", "nonsense"), "NAME=VALUE"),
         (("none.toml",), "none.toml cannot be read"),
         (("--set", "name=../../escape"), "name is '../../escape'"),
+        (("--set", "name=-x"), "or +, of which the first is a letter, a digit or _"),
         (("--set", "local_steps=" + "[" * 5_000), "no setting can have"),
         (("--set", "momentum=0.1\nlocal_steps=2"), "several lines"),
         (("--dataset", "fashion-mnist", "--set", "data_dir=nowhere"), "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
