@@ -126,7 +126,7 @@ class MembershipChanges:
         change = self._change(row, subject, head)
         needs_approval, operators = change.kind.needs_approval, [subject]
         if change.kind is ChangeKind.JOIN:
-            subject.start()
+            subject.come(head)
         if needs_approval:
             operators = [peer for peer in active_peers(self._peers, head) if peer is not subject]
         if change.kind is ChangeKind.JOIN and len(self._batch) > 1 and self._is_troubled:

@@ -200,6 +200,7 @@ class SimulatedPeer:
         self._life = 0  # results of work begun before a crash belong to an earlier life and are dropped
         self._mining_job = 0
         self._next_keys: tuple[PublicKey, ...] = ()  # that members are going to take, as the network was told
+        self._invited_at: State | None = None  # head of the member that invited it
         self._alarm: asyncio.TimerHandle | None = None
         self._verbs = Verbs(
             store=self._store,
@@ -252,6 +253,11 @@ class SimulatedPeer:
             if peers:
                 self.handle(PeersConnected(peers))
         around.loop.call_later(TICK_MS / 1_000 * self._draw.random(), self._tick, self._life)
+
+    def come(self, head: State) -> None:
+        """Start as a newcomer that a member at ``head`` has invited: an invitation says where the members are."""
+        self._invited_at = head
+        self.start()
 
     def take_key(self, key: PrivateKey) -> None:
         """Go on with another key, and a journal of its own, as an operator restarts a node; storage and place stay."""
@@ -375,9 +381,11 @@ class SimulatedPeer:
 
     def _track(self, node: Node) -> None:
         """Tell the network the members at the head, and the keys that some of them are going to take."""
-        self._next_keys = _next_keys(node)
+        self._next_keys = others = _next_keys(node)
+        if self._invited_at is not None and node.head.height < self._invited_at.height:
+            others = *others, *self._invited_at.roster.reachable
         reachable = node.head.roster.reachable
-        self._endpoint.track(node.head.height, (*reachable, *self._next_keys) if self._next_keys else reachable)
+        self._endpoint.track(node.head.height, (*reachable, *others) if others else reachable)
 
     def carry_out(self, effect: Effect) -> None:
         """Carry out an effect of the node or its behaviour."""

@@ -151,6 +151,16 @@ def test_keys_are_replaced_while_the_federation_goes_on(seed: int) -> None:
     )
 
 
+def test_a_newcomer_is_invited_by_members_of_now_whose_keys_the_founding_document_does_not_have() -> None:
+    rekey = MemberChange(round=1, kind="rekey", peers=(0, 1, 2, 3, 4))
+    simulation = played(living(rekey, MemberChange(round=6, kind="join", peers=(5,)), rounds=12))
+    newcomer, other = simulation.peers[5].node, simulation.peers[0].node
+    assert newcomer is not None
+    assert other is not None
+    assert newcomer.head.block_hash == other.head.block_hash
+    assert standings(simulation) == ["active"] * 6
+
+
 def test_a_lost_key_is_recovered_while_its_member_is_down() -> None:
     faults = (Fault(at_s=30.0, kind="crash", peers=(4,)), Fault(at_s=200.0, kind="restart", peers=(4,)))
     recover = MemberChange(round=6, kind="recover", peers=(4,), reason="lost")

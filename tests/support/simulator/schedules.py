@@ -8,11 +8,12 @@ that follows from what a member may wait for (:func:`calm_s`).
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from random import Random
 from typing import Any, Literal
 
 from fedchain.chain.genesis import FaultModel
-from fedchain.chain.storage.store import MemoryStore
+from fedchain.chain.storage.store import Contents, Final, MemoryStore
 from fedchain.node.core.deadlines import MINING_TIMES
 from fedchain.node.core.following.announcing import STATUS_PEERS
 from fedchain.node.core.voting.journal import Journal
@@ -330,8 +331,24 @@ class _Healing:
         for peer in self._members():
             peer.kill_pending = False
             peer.start()
+        for peer in [peer for peer in self._members() if not simulation.network.neighbours(peer.number)]:
+            self._copy_chain(peer)
         self._goal = max(self._heights()) + 1
         self._look()
+
+    def _copy_chain(self, peer: SimulatedPeer) -> None:
+        """Do for a member what its operator has to: it lost its chain, and all others whose keys it knows have taken
+        other ones."""
+        heads = [(other.node.head.height, other) for other in self._members() if other.node is not None]
+        other = max(heads, key=itemgetter(0))[1]
+        assert other.node is not None, "it has a head"
+        settled, knowledge = other.node.ledger.settled, other.node.knowledge()
+        assert settled is not None, "nobody takes another key before the first block"
+        assert knowledge is not None, "it is at the head of all"
+        peer.crash()
+        contents = Contents({other.node.head.knowledge_root: knowledge})
+        peer.storage.append((contents, Final(settled.block, settled.certificate, settled.state)))
+        peer.start()
 
     def _look(self) -> None:
         loop = self._simulation.loop
