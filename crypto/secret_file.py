@@ -151,9 +151,9 @@ def _to_bytes(passphrase: str | None) -> bytes | None:
 
 def _read_block(path: Path) -> tuple[bool, bytes, str | None]:
     """Whether the key is encrypted, its DER bytes, and the address below."""
-    if path.is_fifo():
-        raise KeyFileError(f"{path} is a pipe, and a key file is read more than once")
     try:
+        if path.is_fifo():
+            raise KeyFileError(f"{path} is a pipe, and a key file is read more than once")
         with path.open("rb") as file:
             exposed = exposure(path, os.fstat(file.fileno()).st_mode)
             text = file.read(FILE_SIZE_MAX + 1)

@@ -306,6 +306,11 @@ def test_a_pipe_is_refused_and_not_waited_for(path: Path) -> None:
         is_encrypted(path)
 
 
+def test_a_name_that_no_file_can_have_is_refused(path: Path) -> None:
+    with pytest.raises(KeyFileError, match="cannot be read: File name too long"):
+        is_encrypted(path.with_name("x" * 300))
+
+
 def test_a_key_of_another_kind_is_refused(path: Path) -> None:
     put(path, old_file(NoEncryption(), X25519PrivateKey.from_private_bytes(bytes(range(32)))))
     with pytest.raises(KeyFileError, match=r"kind 1\.3\.101\.110, not an Ed25519 key \(1\.3\.101\.112\)"):
