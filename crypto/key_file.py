@@ -9,6 +9,7 @@ from Crypto.Util.asn1 import DerOctetString
 
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.secret_file import FILE_SIZE_MAX as FILE_SIZE_MAX
+from fedchain.crypto.secret_file import expect_free as expect_free
 from fedchain.crypto.secret_file import is_encrypted as is_encrypted
 from fedchain.crypto.secret_file import read_secret, write_secret
 from fedchain.crypto.secret_file import weakness as weakness

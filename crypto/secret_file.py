@@ -73,9 +73,19 @@ def write_secret(
         else:
             create_file(path, text.encode("ascii"))
     except FileExistsError:
-        raise KeyFileError(f"{path} exists already; a key file is never overwritten") from None
+        raise _is_taken(path) from None
     except OSError as error:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def expect_free(path: Path) -> None:
+    """Raise KeyFileError if something is there, where a new key file is to be: before a passphrase is asked for."""
+    if os.path.lexists(path):
+        raise _is_taken(path)
+
+
+def _is_taken(path: Path) -> KeyFileError:
+    return KeyFileError(f"{path} exists already; a key file is never overwritten")
 
 
 def read_secret(path: Path, passphrase: str | None) -> tuple[str, bytes, str | None]:

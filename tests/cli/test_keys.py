@@ -98,6 +98,14 @@ def test_a_wrong_passphrase_changes_nothing(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_nobody_is_asked_for_a_passphrase_of_a_key_that_is_there(path: Path) -> None:
+    done("new", path, "--plain")
+    before = path.read_bytes()
+    for words in ((), ("--plain",)):
+        assert refused("new", path, *words) == f"{path} exists already; a key file is never overwritten"
+    assert path.read_bytes() == before
+
+
 def test_a_passphrase_that_is_no_text_is_told_in_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that was typed into a terminal of another encoding: it ended in a traceback, or the file was blamed."""
     half, wrong = {OLD: "\udcff"}, "holds no passphrase: it is not text in UTF-8"

@@ -48,9 +48,11 @@ def new_key(
     Without a terminal it is FEDCHAIN_PASSPHRASE, or the first line of the file that FEDCHAIN_PASSPHRASE_FILE names.
     """
     from fedchain.crypto.address import address
+    from fedchain.crypto.key_file import expect_free
     from fedchain.crypto.keys import PrivateKey
 
     with clear_errors():
+        expect_free(path)
         passphrase = None if plain else new_passphrase(path, "take --plain")
         key = PrivateKey.generate()
         key.save(path, passphrase)
