@@ -37,7 +37,9 @@ from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
 
-TRUST_PERIOD_MS = 14 * 24 * 3_600_000
+_DAY_MS = 24 * 3_600_000
+
+TRUST_PERIOD_MS = 14 * _DAY_MS
 """How long a block is trusted after the one below became final, in milliseconds: two weeks. Keys of the past may be
 stolen later, and nobody convicts their owners any more. A founding document is compared by its chain id, and has no
 such limit."""
@@ -109,8 +111,8 @@ def validate_period(trusted: Trusted, now_ms: int, period_ms: int = TRUST_PERIOD
     """Check that a trusted block is young enough to begin at. Raises OutOfWindow."""
     age_ms = now_ms - trusted.time_ms
     if trusted.header is not None and age_ms > period_ms:
-        found = f"the block below height {trusted.height} became final {age_ms} ms ago"
-        found += f", it is trusted for {period_ms} ms"
+        found = f"the block below height {trusted.height} became final {age_ms / _DAY_MS:.2f} days ago"
+        found += f", it is trusted for {period_ms / _DAY_MS:g} days"
         raise OutOfWindow("trust period", found)
 
 
