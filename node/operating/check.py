@@ -173,7 +173,7 @@ def _read_genesis(path: Path) -> tuple[Genesis | None, Finding]:
     found: list[Genesis] = []
 
     def look() -> str:
-        genesis = read_genesis(path)
+        genesis = read_genesis(path, again=True)
         task = learning_from_genesis(genesis)
         ahead_s = genesis.created_ms / 1000 - time.time()
         if ahead_s > 0:

@@ -259,7 +259,7 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
     from fedchain.node.founding.genesis_file import read_genesis
 
     try:
-        genesis = read_genesis(genesis_path)
+        genesis = read_genesis(genesis_path, again=True)
     except InvalidGenesis as error:
         raise NodeConfigError(str(error)) from None
     try:

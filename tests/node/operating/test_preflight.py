@@ -324,6 +324,9 @@ def test_a_genesis_document_that_is_none(config: NodeConfig) -> None:
     assert "is no genesis document" in refused(config)
     Path(config.genesis).write_text("-----BEGIN PRIVATE KEY-----")
     assert refused(config) == f"{config.genesis} is no genesis document: it looks like a key file"
+    Path(config.genesis).unlink()
+    os.mkfifo(config.genesis)
+    assert refused(config) == f"{config.genesis} is a pipe, and a node reads its genesis document more than once"
 
 
 def test_a_folder_that_is_a_file_or_in_one(config: NodeConfig) -> None:
