@@ -63,19 +63,21 @@ print(huge_mib() - before)
 """
 
 
-def _can_gather() -> bool:
-    """Whether the kernel puts huge pages in place of small ones when it is asked."""
-    with mmap.mmap(-1, 2 * HUGE_SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+def _can_gather(size: int) -> bool:
+    """Whether the kernel puts huge pages in place of small ones when it is asked, and has room for so many now."""
+    with mmap.mmap(-1, size + HUGE_SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        memory.write(bytes(2 * HUGE_SIZE))
-        return gather(-(-address // HUGE_SIZE) * HUGE_SIZE, HUGE_SIZE)
+        memory.write(bytes(size + HUGE_SIZE))
+        return gather(-(-address // HUGE_SIZE) * HUGE_SIZE, size)
 
 
-@pytest.mark.skipif(not _can_gather(), reason="the kernel gathers no pages")
+@pytest.mark.skipif(not _can_gather(HUGE_SIZE), reason="the kernel gathers no pages")
 def test_a_heap_that_has_grown_by_much_is_gathered_into_huge_pages() -> None:
     done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
     small, large = map(int, done.stdout.split())
     assert small < 8
+    if large <= 32 and not _can_gather(GROWTH_SIZE):
+        pytest.skip("the kernel has no room for so many huge pages now")
     assert large > 32
 
 
