@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.explorer.explorer import Explorer
@@ -20,15 +19,13 @@ from fedchain.files.layout import (
     METRICS_FILE,
     RESULT_FILE,
     SCENARIO_FILE,
-    SOCKET,
     TIMELINE_FILE,
     open_found,
     read_found,
     read_metrics,
 )
 from fedchain.files.places import Place, chain_folder, places_in
-from fedchain.node.config import NodeConfigError
-from fedchain.node.operating.status import ask
+from fedchain.node.operating.status import look_for_node
 
 TIMELINE_END = 64 * 2**10
 """Bytes at the end of a node's timeline in which its newest accuracy is looked for."""
@@ -112,12 +109,8 @@ def _read_node(folder: Path) -> Row:
     with Store.open(chain, read_only=True) as store:
         genesis, state = store.genesis, Explorer(store).state
     learning = {name: json.loads(text) for name, text in genesis.learning}
-    now, trouble = dict[str, Any](), ""
-    try:
-        if (folder / SOCKET).exists():
-            now = ask(folder, {"ask": "status"}) or {}
-    except NodeConfigError as error:  # it hangs, or is another user's: one that is called stopped may be started twice
-        trouble = str(error)
+    status, trouble = look_for_node(folder)
+    now = status or {}
     accuracy = now.get("accuracy")
     return Row(
         folder=str(folder),

@@ -19,6 +19,7 @@ from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
 from fedchain.crypto.keys import PublicKey
 from fedchain.files.json_text import from_json, to_json
+from fedchain.files.layout import SOCKET
 from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, answer_clients
@@ -150,6 +151,17 @@ def ask_status(folder: Path) -> dict[str, Any] | None:
         return ask(folder, {"ask": "status"})
     except NodeConfigError:
         return None
+
+
+def look_for_node(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    """State of the node in ``folder``, None without an answer, and why there is none although a node is there.
+
+    It hangs, or is another user's. Whoever took it for a stopped one could start it a second time.
+    """
+    try:
+        return (ask(folder, {"ask": "status"}) if (folder / SOCKET).exists() else None), ""
+    except NodeConfigError as error:
+        return None, str(error)
 
 
 def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -40,15 +40,14 @@ def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: py
     for number in range(2):
         with Store.create(tmp_path / "net" / f"node-{number}" / "chain", chain.genesis) as store:
             write(store, chain)
-        (tmp_path / "net" / f"node-{number}" / "status.sock").touch()
     members = [address(member) for member in chain.genesis.members]
     said, made = "ab" * 32, "cd" * 32
 
-    def told(folder: Path) -> dict[str, Any]:
+    def told(folder: Path) -> tuple[dict[str, Any], str]:
         number = int(folder.name[-1])
         entry = {"hash": said, "miner": members[1], "posts": 3, "knowledge_root": said, "checked": True}
         votes = {"prevote": {members[number]: said, members[3]: "00" * 32}, "precommit": {}}
-        return {
+        status = {
             "height": 2,
             "attempt": 1,
             "address": members[number],
@@ -62,8 +61,9 @@ def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: py
                 "votes": votes,
             },
         }
+        return status, ""
 
-    monkeypatch.setattr("fedchain.web.chains.ask_status", told)
+    monkeypatch.setattr("fedchain.web.chains.look_for_node", told)
     client = TestClient(site(tmp_path / "net", rules=lambda _: FakeRules()).app, base_url=HOME)
     found = client.get("/api/v1/net/open").json()
     assert [item["posted"] for item in found["contributors"]] == [True, True, False, False]

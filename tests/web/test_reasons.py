@@ -23,14 +23,15 @@ def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypa
         folder = write_run(tmp_path / "net" / f"node-{number}", chain)
         with Store.open(folder / "chain") as store:
             store.append([posts[member]])
-        if number < 2:
-            (folder / "status.sock").touch()
 
-    def told(folder: Path) -> dict[str, Any]:
+    def told(folder: Path) -> tuple[dict[str, Any] | None, str]:
         number = int(folder.name[-1])
-        return {"height": 4, "address": members[number], "training": number == 1, "open": {"posts": {members[0]: 32}}}
+        if number >= 2:
+            return None, ""
+        posts = {"posts": {members[0]: 32}}
+        return {"height": 4, "address": members[number], "training": number == 1, "open": posts}, ""
 
-    monkeypatch.setattr("fedchain.web.chains.ask_status", told)
+    monkeypatch.setattr("fedchain.web.chains.look_for_node", told)
     shown = site(tmp_path / "net")
     client = TestClient(shown.app, base_url=HOME)
     found = client.get("/api/v1/net/open").json()
@@ -45,7 +46,14 @@ def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypa
     assert "waited for: its node is stopped" in page
     assert "not waited for: missed round 3" in page
     assert "Missing posts have 12.0 s from block 4 on" in page
-    monkeypatch.setattr("fedchain.web.chains.ask_status", lambda folder: None)
+    monkeypatch.setattr("fedchain.web.chains.look_for_node", lambda folder: (None, ""))
     shown.chains["net"].ask()
     found = client.get("/api/v1/net/open").json()
     assert [item["why"] for item in found["contributors"]] == ["", "", "", "missed round 3, on time 1 of 2 times since"]
+    monkeypatch.setattr(
+        "fedchain.web.chains.look_for_node", lambda folder: (None, "it hangs" * (folder.name[-1] == "1"))
+    )
+    shown.chains["net"].ask()
+    found = client.get("/api/v1/net/open").json()
+    said = [item["why"].rpartition("its node ")[2] for item in found["contributors"]]
+    assert said == ["is stopped", "gives no answer", "is stopped", "is stopped"]

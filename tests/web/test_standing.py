@@ -29,17 +29,21 @@ class Network:
         self.chain.extend_many(2)
         self.members = [address(member) for member in self.chain.genesis.members]
         self.told: dict[int, dict[str, Any]] = {}
+        self.silent = set[int]()
         self.folder = folder / "net"
         for number in range(4):
             with Store.create(self.node(number) / "chain", self.chain.genesis) as store:
                 write(store, self.chain)
-            (self.node(number) / "status.sock").touch()
-        monkeypatch.setattr("fedchain.web.chains.ask_status", lambda node: self.told.get(int(node.name[-1])))
+        monkeypatch.setattr("fedchain.web.chains.look_for_node", self.look)
         self.site = site(self.folder, rules=lambda _: FakeRules())
         self.client = TestClient(self.site.app, base_url=HOME)
 
     def node(self, number: int) -> Path:
         return self.folder / f"node-{number}"
+
+    def look(self, node: Path) -> tuple[dict[str, Any] | None, str]:
+        number = int(node.name[-1])
+        return self.told.get(number), "it hangs" if number in self.silent else ""
 
     def tell(self, number: int, *missing: int, height: int = 2, since_ms: int = SINCE_MS) -> None:
         """A node says which members it misses."""
@@ -92,6 +96,21 @@ def test_a_node_that_is_behind_knows_less(network: Network) -> None:
 def test_folders_without_a_node_are_not_called_live(network: Network) -> None:
     assert network.banner() == "No node runs here In these folders nothing happens until one is started."
     assert 'data-mark="no node runs here"' in network.page()
+
+
+def test_a_node_that_hangs_is_not_called_stopped(network: Network) -> None:
+    """Whoever reads that may start it a second time."""
+    network.silent.add(1)
+    said = "The one that is there hangs, or another user runs it."
+    assert network.banner() == f"No node answers here {said}"
+    page = network.page()
+    assert ">no node answers<" in page
+    assert ">no answer<" in page
+    assert "Nobody runs a node" not in page
+    network.tell(0)
+    assert network.banner() == ""
+    found = network.client.get("/api/v1/net/open").json()
+    assert [item["activity"] for item in found["nodes"]] == ["waiting", "no answer", "stopped", "stopped"]
 
 
 def test_a_finished_federation_stands_for_a_good_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,7 +382,8 @@ class Site:
 
 def is_over(chain: Chain, reading: Reading) -> bool:
     """Whether a chain will not change any more: its last round is closed, and no node runs in its folders."""
-    return reading.explorer.state.finished and all(holder.status is None for holder in chain.holders)
+    runs = any(holder.status is not None or holder.silence for holder in chain.holders)
+    return reading.explorer.state.finished and not runs
 
 
 @cache

@@ -25,11 +25,11 @@ from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
-from fedchain.files.layout import DATABASE, SOCKET
+from fedchain.files.layout import DATABASE
 from fedchain.files.places import scenario_file
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.deadlines import forgiven_after_ms
-from fedchain.node.operating.status import ask, ask_status
+from fedchain.node.operating.status import ask, look_for_node
 from fedchain.simulator.scenario import ScenarioError
 from fedchain.web.course.scenario import ScenarioView, read_scenario
 from fedchain.web.measured import MeasuredFile
@@ -68,7 +68,9 @@ class Holder:
         self.seen = SeenFile(place.folder, len(genesis.members))
         self.measured = MeasuredFile(place.folder, self.seen)
         self.status: dict[str, Any] | None = None
-        """Status of its node; None if none runs."""
+        """Status of its node; None if none runs, or it does not answer."""
+        self.silence = ""
+        """Why a node that is there does not answer; empty if it does, or none is there."""
         self.requests: dict[str, Any] | None = None
         """Proposed changes of the members, as its node tells them; None if none runs, or members never change."""
         self.trouble = ""
@@ -126,11 +128,7 @@ class Holder:
 
     def ask(self) -> None:
         """Ask the node that may run in the folder for its status. It may take seconds: do not hold the lock."""
-        is_there = (self.place.folder / SOCKET).exists()
-        try:
-            self.status = ask_status(self.place.folder) if is_there else None
-        except NodeConfigError:  # a path that is too long for a socket
-            self.status = None
+        self.status, self.silence = look_for_node(self.place.folder)
         changes = self.status is not None and self.state is not None and bool(self.state.records)
         try:
             self.requests = ask(self.place.folder, {"ask": "changes"}) if changes else None
@@ -319,7 +317,7 @@ class Chain:
                 holder.measured.look()
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
-        told = [(_steady(holder.status), holder.requests) for holder in self.holders]
+        told = [(_steady(holder.status), holder.silence, holder.requests) for holder in self.holders]
         files = [(holder.measured.version, holder.seen.version) for holder in self.holders]
         text = json.dumps(
             [versions, told, files, self.behind, self._columns.height, self.compared, self.troubles], default=str

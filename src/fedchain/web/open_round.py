@@ -74,7 +74,7 @@ class NodeNow:
     accuracy: float | None
     """Accuracy of its model after its last training, a fraction."""
     activity: str
-    """training, mining, waiting, finished or stopped."""
+    """training, mining, waiting, finished, stopped, or no answer from a node that is there."""
     waiting_for: str
     """The event that it waits for."""
 
@@ -205,6 +205,7 @@ def _nodes(chain: Chain, state: State) -> Iterator[NodeNow]:
     for holder in chain.holders:
         status = holder.status
         if status is None:
+            is_finished = state.finished and holder.height == state.height
             yield NodeNow(
                 label=holder.place.label,
                 running=False,
@@ -213,7 +214,7 @@ def _nodes(chain: Chain, state: State) -> Iterator[NodeNow]:
                 member=holder.address,
                 peers=None,
                 accuracy=None if chain.is_simulated else holder.measured.newest("taa"),
-                activity="finished" if state.finished and holder.height == state.height else "stopped",
+                activity="finished" if is_finished else "no answer" if holder.silence else "stopped",
                 waiting_for="",
             )
             continue

@@ -41,7 +41,7 @@ def _nodes(chain: Chain) -> Mapping[str, str]:
 
     If no node runs at all, none is called stopped: the whole federation is.
     """
-    made = dict[str, str]()
+    made = {holder.address: "its node gives no answer" for holder in chain.holders if holder.address and holder.silence}
     for holder in chain.holders:
         if holder.status is not None:
             made[holder.status.get("address", "")] = "its node trains" if holder.status.get("training") else ""

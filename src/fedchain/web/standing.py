@@ -32,7 +32,8 @@ def standing(chain: Chain, reading: Reading) -> Standing | None:
         return None
     told = [holder.status for holder in chain.holders if holder.status is not None]
     if not told:
-        return Standing("no node runs here", None)
+        is_there = any(holder.silence for holder in chain.holders)
+        return Standing("no node answers here" if is_there else "no node runs here", None)
     highest = max(status.get("height", 0) for status in told)
     found = [status.get("stands") for status in told if status.get("height", 0) == highest]  # older nodes do not say
     if None in found:

@@ -30,7 +30,7 @@ class Network:
             with Store.create(folder / "net" / f"node-{number}" / "chain", self.chain.genesis) as store:
                 write(store, self.chain)
             (folder / "net" / f"node-{number}" / "status.sock").touch()
-        monkeypatch.setattr("fedchain.web.chains.ask_status", lambda node: {"height": 2})
+        monkeypatch.setattr("fedchain.web.chains.look_for_node", lambda node: ({"height": 2}, ""))
         monkeypatch.setattr("fedchain.web.chains.ask", lambda node, question: self.answer(int(node.name[-1])))
         self.site = site(folder / "net", rules=lambda _: FakeRules())
         (self.shown,) = self.site.chains.values()
