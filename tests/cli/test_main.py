@@ -81,7 +81,9 @@ def test_output_that_cannot_be_written_is_one_line_or_none(words: str) -> None:
     assert closed.stderr == "141\n"
 
 
-@pytest.mark.parametrize("words", ["--version", "explorer blocks run", "genesis show nowhere", "runs run"])
+@pytest.mark.parametrize(
+    "words", ["--version", "explorer blocks run", "genesis show nowhere", "runs run", "genesis show $(printf 'a\\377')"]
+)
 def test_streams_that_were_closed_before_lead_nowhere(words: str, folder: Path) -> None:
     """A command without an output ended in an AttributeError, and files that it opened had the streams' numbers."""
     expected = started(f"fedchain {words}", cwd=folder).returncode

@@ -28,7 +28,7 @@ def open_closed_streams() -> None:
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             found = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, os.fdopen(found, mode, encoding="utf-8"))
+            setattr(sys, name, os.fdopen(found, mode, encoding="utf-8", errors="backslashreplace"))
             if found == number:
                 os.set_inheritable(number, True)
 
