@@ -20,7 +20,6 @@ import anyio
 
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.limits import Limits
 from fedchain.node.core.node import Node
 from fedchain.node.shell.service import NodeStopped
 
@@ -35,9 +34,6 @@ ALONE_S = 60.0
 STANDS_S = 600.0
 """How long the chain stands, with too few here for a block, before it calls under a key that the chain knows no more.
 Others do so, too: all have to be here under their own keys for most of the time."""
-
-WANTED = Limits().peers_wanted
-"""Peers with which a node is content; where members are many it has no more."""
 
 
 class Following(Protocol):
@@ -104,8 +100,13 @@ class Caller:
                 log.info("too few members let this node in: it calls them under the key %s", under)
         return is_due
 
-    async def wait(self, service: Connected, leave: Callable[[], object]) -> None:
+    async def wait(self, service: Connected, leave: Callable[[], object], wanted: int) -> None:
         """Wait until the other key's turn comes, and call ``leave``.
+
+        Args:
+            service: the node and those that are connected.
+            leave: ends the calls under this key.
+            wanted: peers with which the node is content; where members are many, it looks for no more.
 
         Raises NodeStopped: the next key is the member's now.
         """
@@ -127,16 +128,16 @@ class Caller:
             if is_in_vain and not is_other:
                 self._other = self._former_at(service) or self._next
             alone_s = alone_s + LOOK_S if is_in_vain and self._other is not None else 0.0
-            if not is_other and self._has_stood_for_long(service, moved=before not in (-1, height)):
+            if not is_other and self._has_stood_for_long(service, wanted, moved=before not in (-1, height)):
                 self._other = self._next_older()
                 if self._other is not None:
                     break
         self._is_due = True
         leave()
 
-    def _has_stood_for_long(self, service: Connected, *, moved: bool) -> bool:
+    def _has_stood_for_long(self, service: Connected, wanted: int, *, moved: bool) -> bool:
         """Whether no block can be made by those that are here, and that has lasted."""
-        self._stands_s = 0.0 if moved or not _are_too_few(service) else self._stands_s + LOOK_S
+        self._stands_s = 0.0 if moved or not _are_too_few(service, wanted) else self._stands_s + LOOK_S
         is_over = self._stands_s >= STANDS_S
         if is_over:
             self._stands_s = 0.0
@@ -159,11 +160,11 @@ class Caller:
         return None if former is None else self._former[former]
 
 
-def _are_too_few(service: Connected) -> bool:
+def _are_too_few(service: Connected, wanted: int) -> bool:
     """Whether the members that are connected cannot decide a height, and more are wanted."""
     head = service.node.head
     here = head.roster.electors.intersection((service.me, *service.peers))
-    return not head.finished and len(here) < service.node.votes_required() and len(service.peers) < WANTED
+    return not head.finished and len(here) < service.node.votes_required() and len(service.peers) < wanted
 
 
 def _is_alone(service: Connected) -> bool:

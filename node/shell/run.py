@@ -224,6 +224,7 @@ async def _serve(
         secrets_path(Path(config.key), genesis.chain_id),
         secrets,
     )
+    limits = limits_of(genesis, checks.rules)
     try:
         async with anyio.create_task_group() as starting:
             scopes = [starting.cancel_scope]
@@ -240,7 +241,7 @@ async def _serve(
                     bootstrap=(*config.bootstrap, *_places_of(invitation)),
                     announce=config.announce,
                     folder=folder,
-                    limits=limits_of(genesis, checks.rules),
+                    limits=limits,
                 ) as network,
                 anyio.create_task_group() as tasks,
             ):
@@ -262,7 +263,7 @@ async def _serve(
                 network.watch(service.on_peer)
                 tasks.start_soon(_inform, manager, training, service, seat)
                 tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
-                tasks.start_soon(joining.caller.wait, service, tasks.cancel_scope.cancel)
+                tasks.start_soon(joining.caller.wait, service, tasks.cancel_scope.cancel, limits.peers_wanted)
                 make_key = _cannot_change_keys if _was_dealt(genesis, key.public_key) else joining.next_key.make
                 requests = Requests(service, key, folder, network.known_places, places_max(genesis))
                 tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))

@@ -14,8 +14,9 @@ from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.shell.calling import Caller
+from fedchain.node.shell.run import limits_of
 from fedchain.node.shell.service import NodeStopped, Service
-from tests.support.chain.builders import ChainBuilder, genesis, keys
+from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys
 from tests.support.cli_node import done, start
 from tests.support.node.own_recipe import here as here
 from tests.support.node.shell import TIMEOUT_S, on_trio
@@ -24,6 +25,8 @@ OWN, *OTHERS = keys(4)
 NEXT = keys(9)[8]
 ELDEST = keys(11)[10]
 UNTIL = 1_000
+
+WANTED = limits_of(genesis(4), SumRules()).peers_wanted
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +77,7 @@ async def test_both_keys_have_their_turns_while_liars_alone_need_be_there() -> N
     caller, under, left = Caller(OWN, files), list[PrivateKey](), list[bool]()
     for liars in ((), OTHERS[:1], ()):
         under.append(caller.key)
-        await caller.wait(connected(head, *liars), lambda: left.append(True))
+        await caller.wait(connected(head, *liars), lambda: left.append(True), WANTED)
         assert caller.turn()
         assert not caller.turn()
     assert under == [OWN, NEXT, OWN]
@@ -91,7 +94,7 @@ async def test_nobody_turns_who_is_heard_who_needs_nobody_or_who_has_one_key(
 ) -> None:
     caller = Caller(OWN, Files(following))
     with anyio.move_on_after(0.1) as scope:
-        await caller.wait(connected(ChainBuilder(genesis(members)).state, *here), lambda: None)
+        await caller.wait(connected(ChainBuilder(genesis(members)).state, *here), lambda: None, WANTED)
     assert scope.cancelled_caught
     assert not caller.turn()
 
@@ -118,13 +121,13 @@ class Moving:
 async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands() -> None:
     """Members that know of the change let it in as a guest. Nobody counts a guest's claims: who listens would wait."""
     chain, caller = ChainBuilder(genesis(4)), Caller(OWN, Files(NEXT))
-    await caller.wait(connected(chain.state), lambda: None)
+    await caller.wait(connected(chain.state), lambda: None, WANTED)
     assert caller.turn()
     assert caller.key is NEXT
     node = Moving([chain.states[block.hash] for block in chain.extend_many(20)])
     service = connected(chain.state, *OTHERS[:2])
     service.node = node
-    await caller.wait(service, lambda: None)
+    await caller.wait(service, lambda: None, WANTED)
     assert node.looks > 3 * len(node.heads)
     assert caller.turn()
     assert caller.key is OWN
@@ -136,7 +139,7 @@ async def test_a_node_whose_chain_names_the_next_key_stops_however_long_ago_that
     while chain.state.roster.successors:  # the former key is forgotten
         chain.extend()
     with pytest.raises(NodeStopped, match=address(NEXT.public_key)):
-        await Caller(OWN, Files(NEXT)).wait(connected(chain.state, *OTHERS), lambda: None)
+        await Caller(OWN, Files(NEXT)).wait(connected(chain.state, *OTHERS), lambda: None, WANTED)
 
 
 @pytest.mark.parametrize("moves", [False, True])
@@ -148,7 +151,7 @@ async def test_a_node_that_alone_has_the_block_of_its_key_calls_under_the_former
     chain, files = replaced(), Files(None, former=OWN)
     caller, service = Caller(NEXT, files), connected(chain.state, me=NEXT)
     for key in (OWN, NEXT, OWN):
-        await caller.wait(service, lambda: None)
+        await caller.wait(service, lambda: None, WANTED)
         assert caller.turn()
         assert caller.key is key
     assert files.reads == 1, "a passphrase takes long"
@@ -157,7 +160,7 @@ async def test_a_node_that_alone_has_the_block_of_its_key_calls_under_the_former
     else:
         service.peers, service.node.lagging = {other.public_key for other in OTHERS}, lambda height: []
     monkeypatch.setattr(calling_module, "ALONE_S", TIMEOUT_S)
-    await caller.wait(service, lambda: None)
+    await caller.wait(service, lambda: None, WANTED)
     assert caller.turn()
     assert caller.key is NEXT
 
@@ -170,7 +173,7 @@ async def test_nobody_calls_under_a_former_key_that_is_not_here_or_that_nobody_k
         chain.extend()
     caller = Caller(NEXT, files)
     with anyio.move_on_after(0.1) as scope:
-        await caller.wait(connected(chain.state, me=NEXT), lambda: None)
+        await caller.wait(connected(chain.state, me=NEXT), lambda: None, WANTED)
     assert scope.cancelled_caught
     assert not caller.turn()
     assert files.reads <= 1
@@ -185,7 +188,7 @@ def long_replaced(members: int = 4) -> ChainBuilder:
     return chain
 
 
-@pytest.mark.parametrize(("members", "here"), [(4, 1), (7, 3)])
+@pytest.mark.parametrize(("members", "here"), [(4, 1), (7, 3), (31, 15)])
 @on_trio
 async def test_where_too_few_are_here_for_long_each_older_key_has_its_turn(
     members: int, here: int, monkeypatch: pytest.MonkeyPatch
@@ -194,11 +197,12 @@ async def test_where_too_few_are_here_for_long_each_older_key_has_its_turn(
     monkeypatch.setattr(calling_module, "STANDS_S", 0.01)
     files, others = Files(None, older=[OWN, ELDEST]), keys(members)[1 : here + 1]
     caller, service = Caller(NEXT, files), connected(long_replaced(members).state, *others, me=NEXT)
+    wanted = limits_of(genesis(members), SumRules()).peers_wanted
     under = list[PrivateKey]()
     for _ in range(6):
         under.append(caller.key)
         service.peers = {other.public_key for other in others} if caller.key is NEXT else set()
-        await caller.wait(service, lambda: None)
+        await caller.wait(service, lambda: None, wanted)
         assert caller.turn()
     assert [key.public_key for key in under[::2]] == [NEXT.public_key] * 3
     assert {under[1], under[3]} == {OWN, ELDEST}
@@ -210,15 +214,13 @@ async def test_where_too_few_are_here_for_long_each_older_key_has_its_turn(
 @on_trio
 async def test_nobody_calls_under_an_older_key_otherwise(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling_module, "STANDS_S", 0.02)
-    if why == "it is content":
-        monkeypatch.setattr(calling_module, "WANTED", 1)
     chain, files = long_replaced(), Files(None, older=() if why == "it has no older key" else [OWN])
     service = connected(chain.state, *OTHERS[: 2 if why == "a quorum is here" else 1], me=NEXT)
     if why == "the chain goes on":
         service.node = Moving([chain.states[block.hash] for block in chain.extend_many(20)] * 50)
     caller = Caller(NEXT, files)
     with anyio.move_on_after(0.1) as scope:
-        await caller.wait(service, lambda: None)
+        await caller.wait(service, lambda: None, 1 if why == "it is content" else WANTED)
     assert scope.cancelled_caught
     assert not caller.turn()
 
