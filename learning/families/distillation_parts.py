@@ -29,7 +29,7 @@ LABELS = Phase("labels", lifetime=Lifetime.FEDERATION)
 """Runs once: each client sends its labels."""
 
 UPDATE = Phase("update", lifetime=Lifetime.ROUND, trains=True)
-"""Clients train, then send features and logits; their labels again, where the setup has not got them."""
+"""Clients train, then send features and logits; and labels, where the setup lacks them or their bytes are lost."""
 
 DISTILL = Phase("distill", by=Contributor.AGGREGATOR)
 """The aggregator trains its network, then sends each client logits."""

@@ -67,7 +67,7 @@ class Opening:
             raise DecryptionRefused(f"member {client.index}, round {number}: {self._nothing_to_open()}")
         if client.index >= self.of.key.members:
             raise DecryptionRefused(
-                f"member {client.index}, round {number}: it was dealt no share of the key, those who were open the sums"
+                f"member {client.index}, round {number}: it was dealt no share of the key; others open the sums"
             )
         fingerprint = torch.frombuffer(bytearray(self.fingerprint), dtype=torch.uint8)
         is_same = opened.round == number and opened.sums is not None and torch.equal(opened.sums, fingerprint)

@@ -156,7 +156,7 @@ def ask_status(folder: Path) -> dict[str, Any] | None:
 def look_for_node(folder: Path) -> tuple[dict[str, Any] | None, str]:
     """State of the node in ``folder``, None without an answer, and why there is none although a node is there.
 
-    It hangs, or is another user's. Whoever took it for a stopped one could start it a second time.
+    It hangs, or is another user's. An operator that takes it for a stopped one may start it a second time.
     """
     try:
         return (ask(folder, {"ask": "status"}) if (folder / SOCKET).exists() else None), ""

@@ -9,7 +9,8 @@ Or the node is the only one that has that block: its key is unknown to those tha
 what they heard. So by turns it calls them under its former key, which they know, until they have the block.
 
 Or a member is back that was away for longer. It knows none of the keys that the others took meanwhile, and lets nobody
-in, though the chain stands since they are too few. So a node that has waited for long calls under its older keys, too.
+in, while the chain stands still, as the others are too few. So a node that has waited for long calls under its older
+keys, too.
 """
 
 import logging

@@ -99,7 +99,7 @@ def test_folders_without_a_node_are_not_called_live(network: Network) -> None:
 
 
 def test_a_node_that_hangs_is_not_called_stopped(network: Network) -> None:
-    """Whoever reads that may start it a second time."""
+    """An operator may start a stopped one a second time."""
     network.silent.add(1)
     said = "The one that is there hangs, or another user runs it."
     assert network.banner() == f"No node answers here {said}"

@@ -17,8 +17,9 @@ AGAIN_IN_VAIN_MS = 2 * STALL_MS
 """The same for the blocks behind it, until contents of one come; also where bytes come, once they did so in vain."""
 
 PACE = RATE_MIN // 8
-"""So many bytes make it wait for a second longer, as long as no content becomes whole: one of which a liar sends the
-beginning never does. Twice as many after each block that was given up though some came, until contents of one come."""
+"""So many bytes of contents that are not whole yet make it wait a second longer. A liar can send the beginning of one
+again and again: it takes twice as many after each block that was given up though some came, until contents of one come.
+"""
 
 
 class InVain:
@@ -73,7 +74,7 @@ class InVain:
         return True
 
     def _look(self, block: Block) -> bool:
-        """Look what is on its way; whether something is not any more, since it is here, or the block is another one.
+        """Note what is on its way. Returns whether something came, and so is not any more, or the block is another one.
 
         The most that ever came of a content counts: a liar that sends the beginning of one again and again would
         otherwise keep us waiting for ever.
