@@ -31,6 +31,7 @@ from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
+from fedchain.files.layout import is_device
 from fedchain.files.spool import read_in_place
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models.model_info import read_model_info
@@ -206,7 +207,7 @@ def read_passport(path: Path) -> PassportReport:
     """
     is_model = not path.name.endswith(SUFFIX)
     beside = path.parent / (path.name + SUFFIX) if is_model else path
-    _expect(not _is_device(beside), "passport", "it is no file")
+    _expect(not is_device(beside), "passport", "it is no file")
     if beside.stat().st_size > PASSPORT_SIZE_MAX:
         size = beside.stat().st_size
         raise InvalidPassport("passport", f"{size} bytes found, at most {PASSPORT_SIZE_MAX} are read")
@@ -221,7 +222,7 @@ def read_passport(path: Path) -> PassportReport:
     )
     model = path.with_name(name)
     try:
-        _expect(not _is_device(model), "subject", f"{printable(name)} beside the passport is no file")
+        _expect(not is_device(model), "subject", f"{printable(name)} beside the passport is no file")
         file = read_in_place(model)
     except (OSError, ValueError) as error:  # no file system has some names
         why = getattr(error, "strerror", None) or "no such file"
@@ -513,11 +514,6 @@ def _from_text(of: Any, name: Any, part: str) -> bytes:
 def _expect_keys(of: Json, names: Sequence[str], part: str) -> None:
     if [*of] != [*names]:
         raise InvalidPassport(part, f"its fields are not {', '.join(names)}")
-
-
-def _is_device(path: Path) -> bool:
-    """Whether a path leads to a pipe or to a device: the first keeps its reader waiting, the second may have no end."""
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _expect(condition: bool, part: str, message: str) -> None:

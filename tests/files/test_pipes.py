@@ -1,4 +1,4 @@
-"""A pipe in a folder from somebody else counts as no file: its reader would wait for ever, and all pages with it."""
+"""A pipe or a device in somebody else's folder is no file: its reader would wait for ever, and all pages with it."""
 
 import os
 from pathlib import Path
@@ -44,6 +44,12 @@ def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
     seen = SeenFile(tmp_path, members=4)
     seen.look()
     assert seen.count == 0
+
+
+def test_nobody_reads_a_device_to_its_end(tmp_path: Path) -> None:
+    """Somebody else may have made the folder: the memory was full before the list of runs was there."""
+    (tmp_path / METRICS_FILE).symlink_to("/dev/zero")
+    assert list(read_metrics(tmp_path)) == []
 
 
 def test_nobody_waits_for_a_pipe_in_the_place_of_a_result_or_a_scenario(tmp_path: Path) -> None:

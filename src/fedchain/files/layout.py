@@ -80,13 +80,18 @@ def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+def is_device(path: Path) -> bool:
+    """Whether a path leads to a pipe, which keeps its reader waiting, or to a device, which may have no end."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def open_found(path: Path) -> BinaryIO:
-    """Open a file of a folder that somebody else may have written; a pipe, which keeps its reader waiting, is none.
+    """Open a file of a folder that somebody else may have written; a pipe or a device is none.
 
     Raises OSError: FileNotFoundError if there is none.
     """
-    if path.is_fifo():
-        raise FileNotFoundError(f"{path} is a pipe")
+    if is_device(path):
+        raise FileNotFoundError(f"{path} is a {'pipe' if path.is_fifo() else 'device'}")
     return path.open("rb")
 
 
