@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.prototypes import forward_all, nearest_prototype
 from fedchain.learning.training.measured import Evaluation
@@ -29,11 +30,15 @@ def evaluate_local(
 ) -> Evaluation:
     """Measure a model on N labelled images; with prototypes (n, D) and their labels (n,), their prediction too.
 
-    `auxiliary` gives weight and value of the method's term beside cross-entropy.
+    `auxiliary` gives weight and value of the method's term beside cross-entropy. Raises `OwnCodeFailed` for prototypes
+    that no embedding can be compared with.
     """
     embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
     by_prototype = None
     if prototypes is not None and prototype_labels is not None:
+        if prototypes.shape[1] != embeddings.shape[1]:
+            found, width = prototypes.shape[1], embeddings.shape[1]
+            raise OwnCodeFailed(f"the method's prototypes have {found} columns, embeddings of the model {width}")
         by_prototype = accuracy(nearest_prototype(embeddings, prototype_labels, prototypes), labels)
     loss = float(F.cross_entropy(logits, labels))
     term = None if auxiliary is None else auxiliary(embeddings, labels)

@@ -94,7 +94,8 @@ class Measuring:
         chosen = np.isin(found["labels"], list(classes))
         if not chosen.any():
             return None, None
-        return torch.from_numpy(found["prototypes"][chosen]), torch.from_numpy(found["labels"][chosen])
+        prototypes, labels = found["prototypes"][chosen], found["labels"][chosen]
+        return torch.from_numpy(prototypes.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
 
 
 def has_test_set(client: Client) -> bool:

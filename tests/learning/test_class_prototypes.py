@@ -57,6 +57,29 @@ def test_an_error_names_its_line() -> None:
         class_prototypes(Failing(), {})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ones(BladeFl):
+    """Tells prototypes of any kind."""
+
+    kind: str = "float32"
+    width: int = 32
+
+    def prototypes(self, knowledge: Tensors) -> Any:
+        return {"labels": np.arange(8), "prototypes": np.ones((8, self.width), self.kind), "holders": np.arange(8)}
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64"])
+def test_prototypes_are_compared_whatever_their_precision_is(kind: str) -> None:
+    """Numpy's own is twice that of the models: a mean without a type ended the run in torch."""
+    expected = simulate(method=Ones, peers=2, rounds=1).rounds[-1]
+    assert simulate(method=Ones, peers=2, rounds=1, hyperparameters={"kind": kind}).rounds[-1].taa == expected.taa
+
+
+def test_prototypes_of_another_width_than_the_embeddings_are_told_in_one_line() -> None:
+    with pytest.raises(OwnCodeFailed, match="the method's prototypes have 7 columns, embeddings of the model 32"):
+        simulate(method=Ones, peers=2, rounds=1, hyperparameters={"width": 7})
+
+
 def test_a_simulation_ends_with_it_in_one_line() -> None:
     """It was a KeyError of this package."""
     with pytest.raises(OwnCodeFailed, match="prototypes of Telling must return None"):
