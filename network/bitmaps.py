@@ -15,7 +15,7 @@ def to_bitmap(places: Iterable[int], size: int, marked: Bitmap = b"") -> Bitmap:
 
 def difference(marked: Bitmap, others: Iterable[Bitmap], size: int) -> Bitmap | None:
     """The members marked in one bitmap and in none of ``others``, without bits beyond ``size`` members; None if there
-    are none, as a rule."""
+    are none, as most often."""
     found = _read(marked, size)
     for other in others:
         found &= ~_read(other, size)

@@ -42,7 +42,7 @@ GOSSIP_SIZE_MAX = 256 * 2**10
 """Most bytes of a gossip message."""
 
 POST_SIZE_MAX = 256
-"""Most bytes of a post in one beside its payload."""
+"""Most bytes that a post takes in a gossip message beside its payload."""
 
 MESSAGE_SIZE_MAX = 4 * 2**20
 """Most bytes of one message; larger data travel as content, in chunks."""

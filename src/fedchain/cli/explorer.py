@@ -351,10 +351,8 @@ def _store(folder: Path, code_of_damage: int = 2) -> Iterator[Store]:
         if not folder.is_dir():
             raise NotFound(f"{folder} is not a folder")
         if (several := chains_in(folder)) and several != [folder]:
-            which = ", ".join(map(str, several))
-            raise NotFound(
-                f"{folder} holds {counted(len(several), 'chain')}; name {'one of ' * (len(several) > 1)}{which}"
-            )
+            which = f"one of {', '.join(map(str, several))}" if len(several) > 1 else several[0]
+            raise NotFound(f"{folder} holds {counted(len(several), 'chain')}; name {which}")
         with Store.open(chain_folder(folder), read_only=True) as store:
             yield store
 
