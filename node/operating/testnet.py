@@ -27,6 +27,7 @@ from fedchain.node.founding.aggregator import choose_aggregator, count_members
 from fedchain.node.founding.consensus import Consensus
 from fedchain.node.founding.task import found_federation
 from fedchain.node.operating.local_node import LocalNode, stop_all
+from fedchain.node.operating.status import look_for_node
 from fedchain.node.operating.watch import Watch, status_table
 from fedchain.terminal import Console
 
@@ -173,6 +174,11 @@ def stop_testnet(folder: Path) -> list[int]:
     running = [node for node in _nodes_in(folder) if node.is_running()]
     stop_all(running)
     return [node.number for node in running]
+
+
+def find_silent(folder: Path) -> list[str]:
+    """Why nodes of a test network that are there give no answer, so that nobody can stop them by their folders."""
+    return [why for node in _nodes_in(folder) if (why := look_for_node(node.folder)[1])]
 
 
 def is_testnet(folder: Path) -> bool:

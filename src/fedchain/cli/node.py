@@ -170,15 +170,18 @@ def _stop_testnets(out: Path | None) -> None:
     """Stop the nodes of one test network, or of all in the folder of runs."""
     from fedchain.files.layout import RUNS_FOLDER
     from fedchain.node.config import NodeConfigError
-    from fedchain.node.operating.testnet import is_testnet, stop_testnet
+    from fedchain.node.operating.testnet import find_silent, is_testnet, stop_testnet
 
     if out is not None and not is_testnet(out):
         raise NodeConfigError(f"{out} is no folder of a test network")
-    stopped = 0
+    stopped, silent = 0, list[str]()
     for folder in sorted(RUNS_FOLDER.glob("*")) if out is None else [out]:
         if numbers := stop_testnet(folder):
             stopped += len(numbers)
             typer.echo(f"{folder}: stopped {counted(len(numbers), 'node')}")
+        silent += find_silent(folder)
+    if silent:
+        raise NodeConfigError(f"{'; '.join(silent)}; such a node is not stopped: end its process")
     if not stopped:
         typer.echo("no node runs" if out is None else f"{out}: no node runs")
 

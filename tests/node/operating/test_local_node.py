@@ -1,6 +1,7 @@
 """One process of a test network: how it ended, the script that starts it again, and its end by whoever runs it."""
 
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,22 @@ def test_a_killed_node_is_started_again_by_its_script_and_stopped_by_its_pid(tmp
     node.look()
     assert not node.is_running()
     assert stop_testnet(tmp_path) == []
+
+
+def test_a_node_that_hangs_is_not_said_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said that no node runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedchain.node.operating.status.CLIENT_TIMEOUT_S", 0.05)
+    folder = Path("runs/testnet/node-0")
+    folder.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / SOCKET))
+        listener.listen()
+        for words in (["testnet", "stop"], ["testnet", "stop", "--out", "runs/testnet"]):
+            result = CliRunner().invoke(node_app, words)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert result.stderr.startswith("fedchain: the node in runs/testnet/node-0 gave no answer within")
+            assert result.stderr.endswith("; such a node is not stopped: end its process\n")
 
 
 def test_the_command_stops_the_networks_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
