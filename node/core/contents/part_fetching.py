@@ -72,17 +72,14 @@ class PartFetching:
 
     def claim(self, part_hash: Hash, claim: Claim) -> None:
         """Note a listing of a part that is missing."""
-        context, part = self._context, self.part(part_hash)
+        part = self.part(part_hash)
         if not part.is_under_way:
             part.begin()
             self._parts[part_hash] = self._parts.pop(part_hash)
         if claim in part.claims:
             return
         part.claims.append(claim)
-        if part_hash in self._turns:
-            if claim.author in context.peers:  # it may be the only author listing the part that has it
-                self._want(part_hash, claim)
-        elif part.state is PartState.WANTED:
+        if part_hash not in self._turns and part.state is PartState.WANTED:
             self._turns.wait(claim.author, part_hash)
 
     def ask(self) -> None:
@@ -166,7 +163,8 @@ class PartFetching:
         return downloads.want(part_hash, claim.size, claim.author, now_ms, PART_SIZE_MAX, asks_others=False)
 
     def _name_authors(self) -> None:
-        """Have downloads ask authors that have connected since they began, as one does that has its next key."""
+        """Have downloads ask authors that have listed the part, or have connected, since they began: the one that does
+        may be the only one that has it, and one that has its next key connects anew."""
         for part_hash in self._turns.running():
             if part_hash in self._context.contents.downloads:
                 for claim in self._claims_in_order(part_hash):
