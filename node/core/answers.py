@@ -124,9 +124,10 @@ class Answers:
                 yield GetVotes(height, held.kind, held.attempt, lacking)
         if status.lock is not None and agreement.ballots.polka(status.lock[0]) is None:
             yield GetCertificate(height, *status.lock)
-        if status.posts != (ours := self._posts_held()) and (lacking := self._lacking(status.posts, ours)):
-            waited = self._senders_waited_for()
-            if lacking := self._lacking(lacking, self._mark(waited)) if waited else lacking:
+        ours = self._posts_held()
+        if status.posts != ours and self._lacking(status.posts, ours):  # as a rule nothing more is to be done
+            lacking = self._lacking(status.posts, ours, self._mark(self._senders_waited_for()))
+            if lacking is not None:
                 yield GetPosts(*context.phase, lacking)
         if (owed := self._late_posts_lacking()) is not None:
             yield owed

@@ -276,15 +276,19 @@ class SimulatedPeer:
 
         If the other one still lacks its head's knowledge, this one catches up as after any absence.
         """
-        assert other.node is not None, "only a running peer stands anywhere"
-        settled, knowledge = other.node.ledger.settled, other.node.knowledge()
-        has_followed = False
-        if settled is not None and knowledge is not None and not self.stopped:
-            roots = sorted(other.node.head.knowledge_roots)  # what late posts are made from, too
-            known = {root: data for root in roots if (data := other.node.content(root)) is not None}
-            self.storage.append((Contents(known), Final(settled.block, settled.certificate, settled.state)))
-            has_followed = True
+        has_followed = not self.stopped and self.copy_head(other)
         self.start(has_listened=has_followed)
+
+    def copy_head(self, other: "SimulatedPeer") -> bool:
+        """Have the head of another peer in the storage, with its knowledge. False: the other one lacks some of it."""
+        assert other.node is not None, "only a running peer stands anywhere"
+        settled = other.node.ledger.settled
+        if settled is None or other.node.knowledge() is None:
+            return False
+        roots = sorted(other.node.head.knowledge_roots)  # what late posts are made from, too
+        known = {root: data for root in roots if (data := other.node.content(root)) is not None}
+        self.storage.append((Contents(known), Final(settled.block, settled.certificate, settled.state)))
+        return True
 
     def sleep(self) -> None:
         """Stop, and drop payloads and knowledge, which can be fetched again."""

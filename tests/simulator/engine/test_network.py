@@ -521,17 +521,22 @@ def test_another_s_post_and_one_in_a_mesh_are_handed_to_each_peer() -> None:
         assert (it.taken, it.receivers()) == ([], [1, 2, 3, 4])
 
 
+def keep_apart(it: Scene, happens: str) -> None:
+    """Let something happen by which nothing of peer 0 reaches peer 1."""
+    if happens == "split":
+        it.network.split([[1]])
+    elif happens == "down":
+        it.network.attach(1, None)
+    else:
+        it.network.track(1, 4, it.members[1:])
+
+
 @pytest.mark.parametrize("happens", ["split", "down", "cut off"])
 def test_no_post_reaches_those_in_a_lull_whom_none_could_reach(happens: str) -> None:
     with lulled(4, **AT_ONCE) as it:
         it.rest(1, 2, 3)
         it.post()
-        if happens == "split":
-            it.network.split([[1]])
-        elif happens == "down":
-            it.network.attach(1, None)
-        else:
-            it.network.track(1, 4, it.members[1:])
+        keep_apart(it, happens)
         it.run()
         assert 1 not in it.receivers()
         assert all(1 not in numbers for numbers, _, _ in it.taken)
@@ -599,12 +604,7 @@ def test_a_statement_that_another_peer_passes_on_and_one_in_a_mesh_are_handed_to
 def test_no_statement_is_noted_by_peers_that_none_could_reach(happens: str) -> None:
     with noting(1, 2) as (it, taken):
         it.network.publish(0, statement(it, 0))
-        if happens == "split":
-            it.network.split([[1]])
-        elif happens == "down":
-            it.network.attach(1, None)
-        else:
-            it.network.track(1, 4, it.members[1:])
+        keep_apart(it, happens)
         it.run()
         assert 1 not in it.receivers()
         assert all(1 not in numbers for numbers, _ in taken)

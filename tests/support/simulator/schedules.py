@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Literal
 
 from fedchain.chain.genesis import FaultModel
-from fedchain.chain.storage.store import Contents, Final, MemoryStore
+from fedchain.chain.storage.store import MemoryStore
 from fedchain.node.core.deadlines import MINING_TIMES
 from fedchain.node.core.following.announcing import STATUS_PEERS
 from fedchain.node.core.voting.journal import Journal
@@ -340,14 +340,9 @@ class _Healing:
         """Do for a member what its operator has to: it lost its chain, and all others whose keys it knows have taken
         other ones."""
         heads = [(other.node.head.height, other) for other in self._members() if other.node is not None]
-        other = max(heads, key=itemgetter(0))[1]
-        assert other.node is not None, "it has a head"
-        settled, knowledge = other.node.ledger.settled, other.node.knowledge()
-        assert settled is not None, "nobody takes another key before the first block"
-        assert knowledge is not None, "it is at the head of all"
         peer.crash()
-        contents = Contents({other.node.head.knowledge_root: knowledge})
-        peer.storage.append((contents, Final(settled.block, settled.certificate, settled.state)))
+        is_copied = peer.copy_head(max(heads, key=itemgetter(0))[1])
+        assert is_copied, "nobody takes another key before the first block, and one is at the head of all"
         peer.start()
 
     def _look(self) -> None:
