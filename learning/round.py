@@ -92,7 +92,10 @@ class Bulk(Protocol):
         """
 
     def read(self, ref: PartRef) -> Tensors:
-        """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use."""
+        """Return the tensors of a part, read-only. Raises `PartMissing` if its bytes are not here, or of no use.
+
+        The phase continues without a contributor whose method does not catch that.
+        """
 
     def parts(self, phase: str) -> tuple[PartRef, ...]:
         """Return the parts that a phase left behind, as far as they are known now, with their senders and readers."""

@@ -18,7 +18,9 @@ from fedchain.learning.exceptions import (
     ConfigurationError,
     InvalidPayload,
     LearningError,
+    NothingToPost,
     OwnCodeFailed,
+    PartMissing,
     TrainingDiverged,
     UnsoundNumbers,
     is_own_code,
@@ -107,7 +109,7 @@ class Contributing:
         clients_count: int = 0,
     ) -> Contribution:
         """See `Learner.contribute`. The client has been seeded."""
-        with _restored_on_error(client, self._spools):
+        with _restored_on_error(client, self._spools), _posting_nothing_without_parts(client, phase, round_number):
             round = self.round(client, round_number, knowledge, clients_count)
             bulk = self.bulk(client, phase, round)
             round = replace(round, bulk=bulk)
@@ -286,6 +288,16 @@ def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
         put_back()
         raise
     note_changed(client, before)
+
+
+@contextmanager
+def _posting_nothing_without_parts(client: Client, phase: Phase, round_number: int) -> Iterator[None]:
+    """Raise `NothingToPost` where a method lets it end its work that bytes are missing which others posted."""
+    try:
+        yield
+    except PartMissing as error:
+        where = f"peer {client.index}, round {round_number}"
+        raise NothingToPost(f"{where}: phase {phase.name} cannot do without what is missing: {error}") from None
 
 
 def _count_scalars(posted: Tensors) -> int:

@@ -20,7 +20,7 @@ from fedchain.learning.amended import Amended, amended_config
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, as_training, find_device
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost, PartMissing
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.low_rank import keep_originals
 from fedchain.learning.models.model_info import ModelInfo
@@ -273,15 +273,18 @@ class Learner:
     ) -> Evaluation | None:
         """Measure the shared model that the knowledge is, on a client's test set; the client stays as it was.
 
-        None if the method shares no model or there is no knowledge. The client is told of as many clients as there were
-        at the founding.
+        None if the method shares no model or there is no knowledge, or where the method refuses to begin the round with
+        it. The client is told of as many clients as there were at the founding.
         """
         first = self._method.phases[0]
         with self._reproducible(index, first, round_number, changes=False) as client:
             before = copy_state(client)
             try:
                 round = self._contributing.round(client, round_number, knowledge)
+                round = replace(round, bulk=self._contributing.bulk(client, first, round))
                 return self._contributing.receive(client, first, round, knowledge, evaluate_test=evaluate_test)
+            except (NothingToPost, PartMissing):
+                return None
             finally:
                 restore_state(client, before)
 

@@ -1,6 +1,7 @@
 """Payloads by reference: what a post lists, who may read it, and what becomes of bytes that are missing or wrong."""
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, NothingToPost
 from fedchain.learning.payload import bulk
@@ -23,9 +25,10 @@ from fedchain.learning.payload.bulk import (
 )
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Tensors
+from fedchain.learning.round import Round, Tensors, bulk_of
 from tests.support.learning.parts import Players, written
 from tests.support.learning.parts import config as config
+from tests.support.learning.relay import Relay
 
 NOISE = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
 SPECS = (TensorSpec("rows", (-1, 64), free_max=8),)
@@ -69,6 +72,38 @@ def test_parts_that_are_missing_count_as_not_posted(config: LearningConfig) -> N
     players.store._parts.clear()
     with pytest.raises(NothingToPost, match="member 0, round 1: nobody sent anything"):
         players.learner.contribute(0, "answer", 1, players.known)
+
+
+def test_a_member_whose_method_does_not_look_for_missing_parts_has_nothing_to_post(config: LearningConfig) -> None:
+    players = Players(config)
+    players.play("show", 0, range(3))
+    players.store._parts.clear()
+    said = "peer 1, round 1: phase send cannot do without what is missing: part [0-9a-f]{64} is not here"
+    with pytest.raises(NothingToPost, match=f"^{said}$"):
+        players.learner.contribute(1, "send", 1, players.known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taking(Relay):
+    """Reads what everybody has shown as a round begins."""
+
+    taken: ClassVar[list[float]] = []
+
+    def receive(self, client: Client, round: Round) -> None:
+        bulk = bulk_of(round)
+        self.taken.extend(float(bulk.read(ref)["rows"][0, 0]) for ref in bulk.parts("show"))
+
+
+def test_what_is_measured_at_the_end_is_received_with_the_parts_that_contributors_have(config: LearningConfig) -> None:
+    players = Players(replace(config, method=f"{__name__}:Taking"))
+    players.play("show", 0, range(3))
+    Taking.taken.clear()
+    players.learner.evaluate_received(0, 1, players.known)
+    assert Taking.taken == [1, 2, 3]
+    players.store._parts.clear()
+    assert players.learner.evaluate_received(0, 1, players.known) is None, "who cannot begin a round is not measured"
+    with pytest.raises(NothingToPost, match="peer 0, round 1: phase send cannot do without"):
+        players.learner.contribute(0, "send", 1, players.known)
 
 
 def test_a_part_is_what_its_post_lists(config: LearningConfig) -> None:
