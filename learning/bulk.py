@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedchain.crypto.hashing import sha256
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, PartMissing, raise_refusal
+from fedchain.learning.exceptions import (
+    ConfigurationError,
+    InvalidPayload,
+    OwnCodeFailed,
+    PartMissing,
+    UnsoundNumbers,
+    raise_refusal,
+)
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.bulk import (
@@ -21,7 +28,7 @@ from fedchain.learning.payload.bulk import (
     manifest_spec,
     pack_part,
 )
-from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.payload.codec import decode, encode, validate_arrays
 from fedchain.learning.payload.part_folder import PartStore
 from fedchain.learning.payload.spec import WIRE_DTYPES, TensorSpec
 from fedchain.learning.round import Tensors
@@ -74,8 +81,17 @@ class PartAccess:
 
     def write(self, kind: str, tensors: Tensors, reader: int) -> PartRef:
         """See `Bulk`."""
+        kinds, what = self._kinds.get(self._phase, {}), f"a part '{kind}' of phase {self._phase}"
+        if kind not in kinds:
+            raise OwnCodeFailed(f"{what} is written, but {', '.join(kinds) or 'none'} is stated (`parts`)")
+        validate_arrays(what, tensors)
         document = encode(tensors)
-        decode(document, self._kinds[self._phase][kind])  # what others would refuse is found here
+        try:
+            decode(document, kinds[kind])  # what others would refuse is found here
+        except UnsoundNumbers:
+            raise
+        except InvalidPayload as error:
+            raise OwnCodeFailed(f"{what} is not what is stated: {error}") from None
         data = pack_part(document)
         part_hash = sha256(data)
         try:

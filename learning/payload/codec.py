@@ -156,6 +156,8 @@ def validate_arrays(what: str, tensors: object) -> None:
     if not isinstance(tensors, Mapping):
         raise OwnCodeFailed(f"{what} must be arrays by name, not {type(tensors).__name__}")
     for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            raise OwnCodeFailed(f"{what} must be arrays by name, and {name!r:.40} is none")
         found = name_of_dtype(tensor.dtype) if isinstance(tensor, np.ndarray) else type(tensor).__name__
         if found not in WIRE_DTYPES:
             raise OwnCodeFailed(f"{name} of {what} must be an array of {', '.join(WIRE_DTYPES)}, not {found}")

@@ -177,6 +177,8 @@ class Contributing:
         """
         try:
             return self._method.work(phase)(client, round)
+        except UnsoundNumbers as error:  # of a part
+            raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
         except LearningError:
             raise
         except Exception as error:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import InvalidPayload, NothingToPost
+from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed, TrainingDiverged
 from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
@@ -104,6 +104,52 @@ def test_what_is_measured_at_the_end_is_received_with_the_parts_that_contributor
     assert players.learner.evaluate_received(0, 1, players.known) is None, "who cannot begin a round is not measured"
     with pytest.raises(NothingToPost, match="peer 0, round 1: phase send cannot do without"):
         players.learner.contribute(0, "send", 1, players.known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(Relay):
+    """Writes a part of a kind."""
+
+    kind: ClassVar[str] = "sent"
+    part: ClassVar[Any] = None
+
+    def send(self, client: Client, round: Round) -> Tensors:
+        bulk_of(round).write(self.kind, self.part, AGGREGATOR)
+        return bulk_of(round).manifest()
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "message"),
+    [
+        ("sent", {"rows": NOISE.astype(np.float64)}, "rows of a part 'sent' of phase send must be an array of .*"),
+        ("sent", {"rows": NOISE.tolist()}, "rows of a part 'sent' of phase send must be an array of .*, not list"),
+        ("sent", {3: NOISE}, "a part 'sent' of phase send must be arrays by name, and 3 is none"),
+        ("sent", None, "a part 'sent' of phase send must be arrays by name, not NoneType"),
+        ("sent", {}, "a part 'sent' of phase send is not what is stated: tensors: an array of 1 expected, found 0"),
+        ("sent", {"rows": NOISE[:0]}, "a part 'sent' of phase send is not what is stated: shape of rows: .*"),
+        ("shown", {"rows": NOISE}, r"a part 'shown' of phase send is written, but sent is stated \(`parts`\)"),
+    ],
+)
+def test_a_part_that_a_method_writes_otherwise_than_it_states_is_told(
+    config: LearningConfig, monkeypatch: pytest.MonkeyPatch, kind: str, part: Any, message: str
+) -> None:
+    monkeypatch.setattr(Writing, "kind", kind)
+    monkeypatch.setattr(Writing, "part", part)
+    players = Players(replace(config, method=f"{__name__}:Writing"))
+    players.play("show", 0, range(3))
+    with pytest.raises(OwnCodeFailed, match=f"^{message}$"):
+        players.learner.contribute(2, "send", 1, players.known)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 2e6])
+def test_who_writes_unsound_numbers_into_a_part_has_diverged(
+    config: LearningConfig, monkeypatch: pytest.MonkeyPatch, number: float
+) -> None:
+    monkeypatch.setattr(Writing, "part", {"rows": np.full((8, 64), number, np.float32)})
+    players = Players(replace(config, method=f"{__name__}:Writing"))
+    players.play("show", 0, range(3))
+    with pytest.raises(TrainingDiverged, match=r"^peer 2, round 1: elements of rows: .* expected, found "):
+        players.learner.contribute(2, "send", 1, players.known)
 
 
 def test_a_part_is_what_its_post_lists(config: LearningConfig) -> None:

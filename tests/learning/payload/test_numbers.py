@@ -159,3 +159,5 @@ def test_an_aggregate_must_be_what_the_method_states() -> None:
         settle(None, specs)  # type: ignore[arg-type]
     with pytest.raises(OwnCodeFailed, match=r"^x of the aggregate must be an array of float32, .*, not float64$"):
         settle({"x": np.zeros(1)}, specs)
+    with pytest.raises(OwnCodeFailed, match=r"^the aggregate must be arrays by name, and 3 is none$"):
+        settle({"x": np.zeros(1, np.float32), 3: np.zeros(1, np.float32)}, specs)  # type: ignore[dict-item]
