@@ -159,7 +159,7 @@ class RoundPart:
     """The round."""
     state: str
     """``posted``, ``late``, ``lost`` (its post is in no block), ``absent``, ``outside`` (it did not count),
-    ``refused`` or ``aggregator``."""
+    ``nothing`` (it had nothing to post), ``refused`` or ``aggregator``."""
     height: int
     """Block that counts its post, or lacks it."""
     reason: str

@@ -23,11 +23,20 @@ from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import CandidateMessage, PostMessage
-from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse
+from fedchain.node.core.effects import Blame, Effect, Persist, Publish, Refuse, Tell
 from fedchain.node.core.events import Computed, Event, MessageReceived
 from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.core.node import Node
-from fedchain.node.shell.timeline import FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult, members_text
+from fedchain.node.core.notices import TrainingFailed
+from fedchain.node.shell.timeline import (
+    FailedAttempt,
+    NothingPosted,
+    SeenBlock,
+    SeenCandidate,
+    SeenPost,
+    TrainingResult,
+    members_text,
+)
 
 BLOCKS_MAX = 64
 """Most blocks of one height that are noted before a peer found them valid."""
@@ -73,6 +82,7 @@ class Sightings:
         self._failed: dict[int, dict[str, int]] = {}  # by attempt
         self._attempts: dict[int | None, int] = {}  # newest attempt of each peer
         self._posts: dict[PublicKey, SeenPost] = {}  # by sender
+        self._nothing: dict[PublicKey, NothingPosted] = {}
 
     @property
     def valid(self) -> frozenset[Hash]:
@@ -130,12 +140,16 @@ class Sightings:
             after_ms = max(0, now_ms - self.since_ms) if known is None else known.after_ms
             self._posts[sender] = SeenPost(number, after_ms, reason[:REASON_SIZE_MAX])
 
+    def fail(self, member: PublicKey, number: int, reason: str) -> None:
+        """A peer has nothing to post; the last reason counts."""
+        self._nothing[member] = NothingPosted(number, reason[:REASON_SIZE_MAX])
+
     def end(self, block_hash: Hash, counted: Set[PublicKey], final_ms: int) -> SeenBlock | None:
         """The observations of the block that became final; None if there are none.
 
         ``counted`` are the members whose posts it counts.
         """
-        if self._trained_ms is None and self._training is None and not self._blocks and not self._posts:
+        if self._trained_ms is None and not (self._training or self._blocks or self._posts or self._nothing):
             return None
         return SeenBlock(
             self.height,
@@ -146,6 +160,7 @@ class Sightings:
             self._training,
             tuple(FailedAttempt(attempt, _texts(why)) for attempt, why in sorted(self._failed.items())),
             tuple(post for sender, post in self._posts.items() if sender not in counted),
+            tuple(item for member, item in self._nothing.items() if member not in counted),
         )
 
     def _told(self, item: _Sighting) -> SeenCandidate:
@@ -201,6 +216,8 @@ def observe(
                     found.accept(number, record.block, now_ms)
         elif isinstance(effect, Publish) and isinstance(effect.message, PostMessage):
             posts.append((effect.message.post, ""))
+        elif isinstance(effect, Tell) and isinstance(effect.notice, TrainingFailed):
+            _note_nothing(of, number, node, effect.notice)
     if isinstance(message, PostMessage) and not _is_forged(effects):
         posts.append((message.post, _fault_of(effects)))
     elif isinstance(event, Computed) and isinstance(event.job, CheckPost | KeepPart) and event.job.post is not None:
@@ -216,6 +233,15 @@ def observe(
                 if entry.refuted is not None:
                     found.refuse(number, entry.hash, entry.refuted)
         found.follow(number, node)
+
+
+def _note_nothing(
+    of: Callable[[int], Sightings | None], number: int | None, node: Node, notice: TrainingFailed
+) -> None:
+    """A node has nothing to post for the open phase; of an earlier one it says so too late."""
+    head = node.head
+    if number is not None and notice.round == head.round and (found := of(head.height + 1)) is not None:
+        found.fail(head.roster.members[number], number, notice.reason)
 
 
 def _is_forged(effects: Sequence[Effect]) -> bool:

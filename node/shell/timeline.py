@@ -77,6 +77,16 @@ class SeenPost:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingPosted:
+    """A member that had nothing to post for the phase that a block closes, as its own node noted."""
+
+    member: int
+    """Its number."""
+    reason: str
+    """Why: its method asked for none, its training failed, or others would refuse its post."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenBlock:
     """Observations of a final block. Times are in milliseconds."""
 
@@ -96,6 +106,8 @@ class SeenBlock:
     """Attempts that failed."""
     posts: tuple[SeenPost, ...] = ()
     """Posts that it does not count."""
+    nothing: tuple[NothingPosted, ...] = ()
+    """Members that had nothing to post for it."""
 
 
 def members_text(mask: int) -> str:

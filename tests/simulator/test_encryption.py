@@ -74,6 +74,9 @@ def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> N
     assert with_knowledge.not_posted == []
     assert len(without.not_posted) == few.peers
     assert all("no class has the 4 contributors" in reason for reason in without.not_posted)
+    told = [(item.member, item.reason) for block in without.seen for item in block.nothing]
+    assert {number for number, _ in told} == {*range(few.peers)}, "explorers show it"
+    assert all("no class has the 4 contributors" in reason for _, reason in told)
 
 
 @pytest.mark.parametrize("behaviour", ["sign-flipper", "poison-poster"])

@@ -70,7 +70,7 @@ def test_a_file_that_is_written_anew_is_read_from_its_beginning(tmp_path: Path, 
 
 def test_what_training_measured_is_kept_by_round_and_read_with_lines_that_have_none(tmp_path: Path) -> None:
     old = asdict(SeenBlock(1, "ab" * 32, 3, 9, (CANDIDATE,)))
-    del old["training"], old["failed"]
+    del old["training"], old["failed"], old["nothing"]
     for name in ("seen", "valid", "refused"):
         del old["candidates"][0][name]
     (tmp_path / TIMELINE_FILE).write_text(json.dumps(old, separators=(",", ":")) + "\n")
@@ -135,6 +135,8 @@ def test_a_stopped_node_s_accuracy_is_read_from_its_timeline(tmp_path: Path) -> 
         {"candidates": [asdict(CANDIDATE) | {"refused": ["late"]}]},
         {"training": 1},
         {"training": {"round": 1}},
+        {"nothing": [{"member": 8, "reason": "there are eight"}]},
+        {"nothing": [{"member": 0, "reason": "x" * 9_999}]},
         {"training": {"round": "1", "accuracy": None, "epsilon": None}},
         {"training": {"round": 1, "accuracy": float("nan"), "epsilon": None}},
         {"training": {"round": 1, "accuracy": 0.5, "epsilon": -1.0}},

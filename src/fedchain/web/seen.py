@@ -11,7 +11,15 @@ from typing import Any
 
 from fedchain.files.json_text import from_json
 from fedchain.files.layout import TIMELINE_FILE, open_found
-from fedchain.node.shell.timeline import SIZE_MAX, FailedAttempt, SeenBlock, SeenCandidate, SeenPost, TrainingResult
+from fedchain.node.shell.timeline import (
+    SIZE_MAX,
+    FailedAttempt,
+    NothingPosted,
+    SeenBlock,
+    SeenCandidate,
+    SeenPost,
+    TrainingResult,
+)
 
 BLOCKS_AT_ONCE = 1_024
 """Most blocks that are read for one page."""
@@ -20,7 +28,7 @@ CANDIDATES_MAX, ATTEMPTS_MAX, REASONS_MAX, REASON_SIZE_MAX = 1_024, 64, 64, 400
 """Most candidates and failed attempts of a height, most reasons of each, and most characters of one."""
 
 POSTS_MAX = 10_000
-"""Most posts that a block does not count."""
+"""Most posts that a block does not count, and most members that had nothing to post for it."""
 
 EPSILON_MAX = 1e12
 """Largest epsilon that is believed but for infinity; a larger one was not measured."""
@@ -127,6 +135,7 @@ def _read_line(line: bytes, members: int) -> SeenBlock | None:
         block = SeenBlock(
             failed=tuple(FailedAttempt(**item) for item in found.pop("failed", [])[:ATTEMPTS_MAX]),
             posts=tuple(SeenPost(**item) for item in found.pop("posts", [])[:POSTS_MAX]),
+            nothing=tuple(NothingPosted(**item) for item in found.pop("nothing", [])[:POSTS_MAX]),
             **found,
             candidates=candidates,
             training=None if training is None else TrainingResult(**training),
@@ -135,13 +144,14 @@ def _read_line(line: bytes, members: int) -> SeenBlock | None:
         return None
     numbers = [block.height, block.final_ms, *([] if block.trained_ms is None else [block.trained_ms])]
     numbers += [number for item in candidates for number in (item.posts, item.after_ms)]
-    numbers += [number for post in block.posts for number in (post.member, post.after_ms)]
+    fates: list[SeenPost | NothingPosted] = [*block.posts, *block.nothing]
+    numbers += [*(item.member for item in fates), *(post.after_ms for post in block.posts)]
     texts = [block.hash, *(text for item in candidates for text in (item.hash, item.miner, item.knowledge_root))]
     is_sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
     is_sound = is_sound and all(isinstance(text, str) and len(text) <= 100 for text in texts)
-    is_sound = is_sound and all(post.member < members for post in block.posts)
+    is_sound = is_sound and all(item.member < members for item in fates)
     is_sound = is_sound and all(_are_members(text, members) for item in candidates for text in (item.seen, item.valid))
-    is_sound = is_sound and all(_is_text(post.reason) for post in block.posts)
+    is_sound = is_sound and all(_is_text(item.reason) for item in fates)
     told = [*(item.refused for item in candidates), *(item.why for item in block.failed)]
     is_sound = is_sound and all(_are_reasons(why, members) for why in told)
     is_sound = is_sound and all(type(item.attempt) is int for item in block.failed)

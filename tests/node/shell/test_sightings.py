@@ -13,11 +13,11 @@ from fedchain.crypto.keys import SIGNATURE_SIZE
 from fedchain.network.messages import PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute
-from fedchain.node.core.events import Computed, MessageReceived, Moment
+from fedchain.node.core.events import Computed, MessageReceived, Moment, NotContributed
 from fedchain.node.shell import sightings as module
 from fedchain.node.shell.lookout import Lookout
-from fedchain.node.shell.sightings import ELSEWHERE, Sightings
-from fedchain.node.shell.timeline import SeenBlock, SeenPost, TrainingResult
+from fedchain.node.shell.sightings import ELSEWHERE, REASON_SIZE_MAX, Sightings
+from fedchain.node.shell.timeline import NothingPosted, SeenBlock, SeenPost, TrainingResult
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 from tests.support.node.stage import Stage
 
@@ -78,6 +78,20 @@ def test_posts_that_the_block_does_not_count_are_noted_with_when_they_came_or_wh
             sightings.post(members[number], number, now_ms, reason)
     sightings.post(members[5], 5, 900)
     assert ended(sightings).posts == (SeenPost(4, 500, "payload: 3 bytes"), SeenPost(5, 800))
+
+
+def test_a_node_with_nothing_to_post_notes_why_unless_the_phase_is_over() -> None:
+    stage = Stage(genesis(4, version=3))
+    lookout = Lookout(stage.node, stage.me, stage.now_ms)
+    for round_number, reason in ((1, "it has no examples"), (2, "too early"), (1, ""), (1, "x" * 500)):
+        event = NotContributed(round_number, 0, reason)
+        lookout.on_event(event, stage.node.handle(event, Moment(stage.now_ms, stage.now_ms)), stage.now_ms)
+        seen = lookout.sightings.end(FIRST.hash, frozenset(), 2_000)
+        assert seen is not None
+        noted = "x" * REASON_SIZE_MAX if len(reason) == 500 else "it has no examples"
+        assert seen.nothing == (NothingPosted(stage.genesis.members.index(stage.me), noted),)
+    late = lookout.sightings.end(FIRST.hash, {stage.me}, 2_000)
+    assert late is None or late.nothing == (), "it posted after all"
 
 
 def test_peers_that_saw_nothing_of_a_block_note_nothing() -> None:

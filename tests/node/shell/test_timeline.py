@@ -28,6 +28,7 @@ def test_a_line_a_block_and_a_torn_one_makes_way(tmp_path: Path) -> None:
         "training": None,
         "failed": [],
         "posts": [],
+        "nothing": [],
     }
 
 

@@ -17,7 +17,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.explorer import explorer
 from fedchain.files.layout import MEMBERS_FILE, SCENARIO_FILE, TIMELINE_FILE
 from fedchain.files.members import MemberAccuracy, members_text, read_members
-from fedchain.node.shell.timeline import SeenBlock, SeenPost, TimelineFile
+from fedchain.node.shell.timeline import NothingPosted, SeenBlock, SeenPost, TimelineFile
 from fedchain.web.observed.participation import SIGNS
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, genesis, keys
 from tests.support.chain.changes import handing, joining, living, own
@@ -101,6 +101,23 @@ def test_each_cell_says_what_a_member_did_and_why_and_leads_to_the_block(folder:
         ("lost", "its post came 0.6 s before the block, which does not count it"),
     ]
     assert state_of(rows[4][0])[3].startswith("convicted: ")
+
+
+def test_a_member_with_nothing_to_post_says_why_on_both_pages_unless_a_post_of_it_came(folder: Path) -> None:
+    asked = client(folder)
+    nothing = {2: NothingPosted(4, "at first"), 4: NothingPosted(3, "no class has <2> examples")}
+    posts = {2: (SeenPost(4, 2_500),), 4: ()}
+    (folder / TIMELINE_FILE).unlink()
+    for height in (2, 4):
+        block = asked.get(f"/api/v1/run/block/{height}").json()["summary"]["hash"]
+        line = SeenBlock(height, block, None, 2_000, (), posts=posts[height], nothing=(nothing[height],))
+        TimelineFile(folder / TIMELINE_FILE).add(line)
+    rows = table(client(folder).get("/run/participation").text)
+    why = {2: "its post came 0.5 s after the block", 4: "it had nothing to post: no class has &lt;2&gt; examples"}
+    assert state_of(rows[3][0])[2:] == ("nothing", why[4])
+    assert state_of(rows[4][2])[2:] == ("late", why[2])
+    for height, reason in why.items():
+        assert f"<small>{reason}</small>" in client(folder).get(f"/run/block/{height}").text
 
 
 def test_accuracies_are_another_view_of_the_same_cells_and_links_lead_between_both(folder: Path) -> None:

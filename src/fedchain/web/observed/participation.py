@@ -15,7 +15,16 @@ from fedchain.node.shell.timeline import SeenBlock, SeenPost
 from fedchain.web.formats import Names
 from fedchain.wording import printable
 
-SIGNS = {"posted": "•", "outside": "·", "late": "◔", "lost": "○", "aggregator": "◆", "absent": "–", "refused": "✕"}
+SIGNS = {
+    "posted": "•",
+    "outside": "·",
+    "late": "◔",
+    "lost": "○",
+    "aggregator": "◆",
+    "absent": "–",
+    "nothing": "∅",
+    "refused": "✕",
+}
 """The sign of each state, the worst last."""
 
 MEANINGS = {
@@ -24,6 +33,7 @@ MEANINGS = {
     "lost": "its post came before the block, which does not count it",
     "aggregator": "the dedicated aggregator, which trains nothing",
     "absent": "no post of it was seen",
+    "nothing": "it had nothing to post, or its training failed",
     "outside": "it was no member that counts then",
     "refused": "its post was refused as its own fault, or it is convicted",
 }
@@ -46,8 +56,8 @@ class _Closed:
 
     line: Line
     senders: set[int]
-    uncounted: Mapping[int, tuple[str, str]]
-    """State and reason of each member whose post came and is not counted."""
+    why: Mapping[int, tuple[str, str]]
+    """As of :func:`why_missing`."""
 
 
 def participation(
@@ -74,7 +84,10 @@ def participation(
     of_participants = {place for place, phase in enumerate(rules.phases) if phase.by is not Contributor.AGGREGATOR}
     own = (line for line in lines if line.round and line.phase in of_participants)
     for round_number, of_round in groupby(own, key=lambda line: line.round):
-        phases = [_Closed(line, set(line.senders), _uncounted(line, seen.get(line.height, ()))) for line in of_round]
+        phases = [
+            _Closed(line, set(line.senders), why_missing(line.hash.hex(), seen.get(line.height, ())))
+            for line in of_round
+        ]
         last = phases[-1].line.height
         everywhere = set.intersection(*(phase.senders for phase in phases))
         in_block = RoundPart(round_number, "posted", last, f"block {last} counts its post")
@@ -98,14 +111,21 @@ def participation(
     return found
 
 
-def _uncounted(line: Line, seen: Sequence[SeenBlock]) -> dict[int, tuple[str, str]]:
-    """State and reason of each member whose post some peer saw and the block does not count."""
-    found, name = dict[int, tuple[str, str]](), line.hash.hex()
-    for block in (block for block in seen if block.hash == name):
+def why_missing(name: str, seen: Sequence[SeenBlock]) -> dict[int, tuple[str, str]]:
+    """Why a block lacks posts: state and reason by member, of those that had none and those whose post a peer saw.
+
+    Args:
+        name: the block's hash in hexadecimal.
+        seen: observations at its height.
+    """
+    same = [block for block in seen if block.hash == name]
+    nothing = (item for block in same for item in block.nothing)
+    found = {item.member: ("nothing", f"it had nothing to post: {item.reason}") for item in nothing}
+    for block in same:
         came_ms = min((item.after_ms for item in block.candidates if item.hash == name), default=block.final_ms)
         for post in block.posts:
             state = _judge(post, came_ms)
-            if post.member not in found or state[0] == "refused":
+            if state[0] == "refused" or found.get(post.member, ("nothing",))[0] == "nothing":
                 found[post.member] = state
     return found
 
@@ -126,7 +146,7 @@ def _missing(
     height, crime = crimes.get(number, (0, ""))
     if crime and phase.line.height > height:
         return "refused", f"convicted: {crime}"
-    return phase.uncounted.get(number, otherwise)
+    return phase.why.get(number, otherwise)
 
 
 def grid(

@@ -4,6 +4,7 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.views import BlockView, Recomputation, TransactionProof, TransactionView, is_proven
 from fedchain.web.chains import Chain, Reading
 from fedchain.web.course.voting import voting
+from fedchain.web.observed.participation import why_missing
 from fedchain.web.observed.rivals import rivals, seen_blocks, with_rivals
 from fedchain.web.pages.accuracy import measured_of
 from fedchain.web.pages.asked import Context, Question, happened, number_in, whole
@@ -32,12 +33,14 @@ def block(chain: Chain, reading: Reading, name: str) -> Context:
     view = block_view(chain, reading, name)
     height, held = view.summary.height, reading.explorer.held
     shown = timed_blocks(chain, reading, height, height) if view.is_final else ()
-    places = reading.numbers
+    places, seen = reading.numbers, seen_blocks(chain, height, height)
+    why = why_missing(view.summary.hash.hex(), seen.get(height, ()))
     return {
         "block": view,
         "posts": sorted(view.transactions, key=lambda item: places.get(item.sender, -1)),
         "voting": voting(chain, view, reading.numbers) if view.is_final else None,
-        "candidates": rivals(chain, height, height, seen_blocks(chain, height, height)).get(height, ()),
+        "candidates": rivals(chain, height, height, seen).get(height, ()),
+        "why_missing": {number: reason for number, (_, reason) in why.items()},
         "timed": shown[0] if shown else None,
         "below": height - 1 if height - 1 in held else None,
         "above": height + 1 if view.is_final and height + 1 in held else None,
