@@ -1,7 +1,6 @@
 """Metrics for Prometheus, and health and readiness of the node, on an address that the operator chose."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
@@ -98,7 +97,7 @@ class NodeCollector:
         reachable = float(now["quorum_reachable"])
         yield GaugeMetricFamily("fedchain_quorum_reachable", "1 if a quorum is connected.", reachable)
         text = "Time since the federation stands still: too few members are connected; 0 while it goes on."
-        yield GaugeMetricFamily("fedchain_standstill_seconds", text, _stands_for_s(now))
+        yield GaugeMetricFamily("fedchain_standstill_seconds", text, self._service.activity.standing_s())
         if now["aggregator"]:
             is_aggregator, text = now["aggregator"] == now["address"], "1 if this peer aggregates the open round."
             yield GaugeMetricFamily("fedchain_aggregator", text, float(is_aggregator))
@@ -187,12 +186,6 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
     if now["stands"]:
         return False, f"the federation stands still: {standstill_text(now['stands'], now['numbers'])}"
     return True, "it takes part"
-
-
-def _stands_for_s(now: Mapping[str, Any]) -> float:
-    """Seconds since the federation stands still; 0 while it goes on."""
-    stands = now["stands"]
-    return 0.0 if stands is None else max(0.0, time.time() - stands["since_ms"] / 1000)
 
 
 def _reaches_aggregator(now: Mapping[str, Any]) -> bool:

@@ -41,6 +41,8 @@ class Activity:
     """Total number of contributions that were lost to faults."""
     stands_since_ms: int | None = None
     """When the federation came to a standstill, in milliseconds since 1970; None if it goes on."""
+    stands_since_s: float = 0.0
+    """The same time by the monotonic clock, which nobody sets; meaningless while the federation goes on."""
     refused: dict[str, int] = field(default_factory=dict)
     """Numbers of refused messages and blamed statements, by the name of the error."""
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES_MAX))
@@ -72,7 +74,11 @@ class Activity:
         if not stands:
             self.stands_since_ms = None
         elif self.stands_since_ms is None:
-            self.stands_since_ms = time.time_ns() // 1_000_000
+            self.stands_since_ms, self.stands_since_s = time.time_ns() // 1_000_000, time.monotonic()
+
+    def standing_s(self) -> float:
+        """Seconds since the federation stands still, whatever was done to the calendar's clock; 0 while it goes on."""
+        return 0.0 if self.stands_since_ms is None else time.monotonic() - self.stands_since_s
 
     def running_s(self) -> float:
         """Seconds since the service began."""

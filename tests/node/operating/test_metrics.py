@@ -17,6 +17,9 @@ class Member:
         self._changes = changes
         self.activity = Activity()
 
+    def shows(self, **changes: Any) -> None:
+        self._changes |= changes
+
     def status(self) -> dict[str, Any]:
         numbers = dict.fromkeys(("height", "round", "electors", "quorum", "attempt", "catching_up_to"), 1)
         truths = dict.fromkeys(("finished", "elector", "quorum_reachable", "silent"), False)
@@ -65,13 +68,28 @@ def test_a_member_of_a_federation_that_stands_still_is_not_ready() -> None:
     )
 
 
-def test_a_standstill_is_counted_from_its_beginning() -> None:
-    now_ms = time.time_ns() // 1_000_000
-    stands = {"lacks": "votes", "needed": 3, "here": 2, "missing": ["gone"], "since_ms": now_ms - 90_000}
-    for found, seconds in ((None, 0.0), (stands, 90.0), (stands | {"since_ms": now_ms + 90_000}, 0.0)):
-        collector = NodeCollector(cast(Service, Member(stands=found)), cast(CountingNetwork, None))
-        values = {metric.name: metric.samples[0].value for metric in collector._chain()}
-        assert values["fedchain_standstill_seconds"] == pytest.approx(seconds, abs=30.0)
+@pytest.mark.parametrize("set_by_s", [0, -3_600, 86_400])
+def test_a_standstill_is_counted_from_its_beginning(monkeypatch: pytest.MonkeyPatch, set_by_s: int) -> None:
+    """It was counted by the calendar: with the clock set back it lasted 0 s, and nobody was woken."""
+    calendar_ms, monotonic_s = 1_800_000_000_000, 50.0
+    monkeypatch.setattr(time, "time", lambda: calendar_ms / 1_000)
+    monkeypatch.setattr(time, "time_ns", lambda: calendar_ms * 1_000_000)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic_s)
+    member = Member()
+
+    def standstill_s() -> float:
+        collector = NodeCollector(cast(Service, member), cast(CountingNetwork, None))
+        return next(m.samples[0].value for m in collector._chain() if m.name == "fedchain_standstill_seconds")
+
+    assert standstill_s() == 0.0
+    member.activity.stand(stands=True)
+    stands = {"lacks": "votes", "needed": 3, "here": 2, "missing": ["gone"]}
+    member.shows(stands=stands | {"since_ms": member.activity.stands_since_ms})
+    calendar_ms, monotonic_s = calendar_ms + 90_000 + 1_000 * set_by_s, monotonic_s + 90.0
+    assert standstill_s() == 90.0
+    member.activity.stand(stands=False)
+    member.shows(stands=None)
+    assert standstill_s() == 0.0
 
 
 @pytest.mark.parametrize(
