@@ -382,6 +382,24 @@ def test_a_temporary_folder_goes_with_the_run() -> None:
     assert not warned
 
 
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_run_that_begins_inside_the_loading_of_another_is_refused_where_it_would_wait_for_itself(
+    tmp_path: Path, is_file: bool
+) -> None:
+    def task(member: int) -> Any:
+        fedchain.simulate("solo", rounds=1, **QUICK)
+        return load(member)
+
+    given: Any = task
+    if is_file:  # without if __name__ == "__main__"
+        text = f"import fedchain\nfrom tests.python.tasks import load\nfedchain.simulate('solo', rounds=1, **{QUICK})\n"
+        (tmp_path / "unguarded.py").write_text(text, encoding="utf-8")
+        given = f"{tmp_path / 'unguarded.py'}:load"
+    with pytest.raises(ConfigurationError, match="ScenarioError: simulate is called while another run reads its data"):
+        fedchain.simulate("fedavg", task=given, rounds=1, **QUICK)
+    assert fedchain.simulate("solo", task=load, rounds=1, **QUICK).rounds[-1].taa, "the next one is none inside another"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -69,6 +69,9 @@ from fedchain.wording import counted
 if TYPE_CHECKING:
     import pandas
 
+_THIS_THREAD = threading.local()
+"""`loads`: whether a run reads data, or imports a user's own modules, further up in this thread."""
+
 OnRound = Callable[["RoundRecord"], object]
 """Called with each round when it is closed. The run goes on when it returns, and ends with any error that it raises.
 `simulate_async` awaits its result if that is awaitable."""
@@ -413,8 +416,17 @@ class _Order:
         """Read the data and import modules, while no other run forks its processes; None if the run is finished."""
         if self.is_finished:
             return None
+        if getattr(_THIS_THREAD, "loads", False):  # it would wait for itself
+            raise ScenarioError(
+                "simulate is called while another run reads its data or own code: let neither the task's function nor "
+                'the import of its file call it, but below if __name__ == "__main__"'
+            )
         with STARTING:
-            return load_learner(self.scenario, self.function)
+            _THIS_THREAD.loads = True
+            try:
+                return load_learner(self.scenario, self.function)
+            finally:
+                _THIS_THREAD.loads = False
 
     def run(self, learner: PlannedLearner | None, told: Callable[["RoundRecord"], None], stop: threading.Event) -> Run:
         """Simulate, or open the finished run."""
