@@ -401,6 +401,10 @@ def _describe(
         if kind is None or (kind != torch.float32 and (kind.is_floating_point or kind.is_complex)):
             found = kind or type(value).__name__
             raise ConfigurationError(f"{name} of the model is {found}; only float32 and integers can be exchanged")
+        if any(step == 0 for step, size in zip(value.stride(), value.shape, strict=True) if size > 1):
+            raise ConfigurationError(
+                f"{name} of the model has one number in many places (`expand`): it needs `clone()`"
+            )
     if not trainable_names(module):
         raise ConfigurationError("the model has no parameter to train")
     for name, parameter in module.named_parameters():

@@ -557,6 +557,12 @@ class Halves(Net):
         self.scale = nn.Parameter(torch.zeros(1, dtype=torch.float16))
 
 
+class Spread(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.bias = nn.Parameter(torch.zeros(1).expand(3))
+
+
 class Flat(Net):
     def forward(self, x: torch.Tensor) -> Any:
         return self.hidden(x), self.hidden(x).sum(dim=1)
@@ -617,6 +623,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "no tensors": (returns((nn.LSTM(4, 3), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not "),
     "integers": (returns((Rounded, GOOD, GOOD)), "the model must return floating-point numbers, not torch.int64"),
     "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
+    "one number": (returns((Spread, GOOD, GOOD)), "head.bias of the model has one number in many places (`expand`)"),
     "no copy": (returns((Locked(), GOOD, GOOD)), "cannot be copied for each member, return its class instead: TypeErr"),
     "extra state": (returns((Stateful(), GOOD, GOOD)), "_extra_state of the model is str; only float32 and integers"),
     "not finite": (returns((overflown(), GOOD, GOOD)), "head.bias of the model holds numbers that are not finite"),
