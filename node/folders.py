@@ -89,6 +89,9 @@ def _read_simulation(folder: Path) -> Row:
     ending = folder / RESULT_FILE
     result = json.loads(read_found(ending).decode()) if ending.exists() else None
     files = [path for name in (RESULT_FILE, METRICS_FILE, SCENARIO_FILE) if (path := folder / name).exists()]
+    closed, asked = int(rows[-1].get("round", 0)) if rows else 0, int(scenario.get("rounds", 0))
+    if any("rounds" in change.get("values", {}) for change in scenario.get("changes", ())):
+        asked = max(asked, closed) if result is None else closed  # an amendment moves the end once a block counts it
     return Row(
         folder=str(folder),
         kind="simulation",
@@ -97,8 +100,8 @@ def _read_simulation(folder: Path) -> Row:
         method=str(scenario.get("method", "")),
         data=str(scenario.get("task") or scenario.get("dataset", "")),
         peers=int(scenario.get("peers", 0)),
-        rounds=int(rows[-1].get("round", 0)) if rows else 0,
-        of=int(scenario.get("rounds", 0)),
+        rounds=closed,
+        of=asked,
         accuracy=rows[-1].get("taa") if rows else None,
     )
 

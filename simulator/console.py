@@ -55,7 +55,7 @@ def run_scenario(
     if options.keep_models:
         folder.keep_models()
     display = Display(console, scenario, record.rounds_before)
-    console.print(f"{scenario.method}, {counted(scenario.rounds, 'round')}; the run folder is {folder.path}")
+    console.print(f"{scenario.method}, {counted(scenario.last_round, 'round')}; the run folder is {folder.path}")
     if options.is_resumed:
         console.print(f"{counted(record.rounds_before, 'round')} were closed before; they come from the record")
     writing = step(console, f"writing results{' and pictures' if options.draws else ''}")
@@ -87,7 +87,7 @@ def draw_scenario(scenario: Scenario, path: Path) -> None:
         folder.draw(rows, timeline, learner.histogram())
     console = Console()
     console.print(round_table(rows, scenario))
-    console.print(f"{len(rows)} of {scenario.rounds} rounds; pictures are in {path}", soft_wrap=True)
+    console.print(f"{len(rows)} of {scenario.last_round} rounds; pictures are in {path}", soft_wrap=True)
 
 
 def _prepare(console: Console, scenario: Scenario) -> PlannedLearner:
@@ -115,7 +115,7 @@ def _say_how_to_go_on(console: Console, folder: Path, options: RunOptions) -> No
 
 def cautions(learner: Learner, scenario: Scenario) -> Sequence[str]:
     """Warnings about the method with its settings, such as a privacy budget that ends before the run does."""
-    return learner.method.cautions(None if scenario.contributors_per_round else scenario.rounds)
+    return learner.method.cautions(None if scenario.contributors_per_round else scenario.last_round)
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

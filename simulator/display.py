@@ -52,7 +52,7 @@ class Display:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._task = self._bar.add_task("rounds", total=scenario.rounds)
+        self._task = self._bar.add_task("rounds", total=scenario.last_round)
 
     @contextmanager
     def watch(self, progress: Progress) -> Iterator[None]:
@@ -72,7 +72,7 @@ class Display:
         self._bar.update(self._task, completed=row.round)
         if not self._console.is_terminal:
             self._console.print(
-                f"round {row.round}/{self._scenario.rounds}  TAA {percent(row.taa)} %  TAL {number(row.tal)}  "
+                f"round {row.round}/{self._scenario.last_round}  TAA {percent(row.taa)} %  TAL {number(row.tal)}  "
                 f"height {row.height}  not taken {row.not_taken}  virtual {row.virtual_s:.1f} s",
                 soft_wrap=True,
             )

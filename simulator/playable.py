@@ -87,11 +87,11 @@ def validate_playable(
     peers = {number: _Peer() for number in range(members)}
     joins = {number: row.round for row in changes if row.kind == "join" for number in row.peers}
     silence = max([away_after, *(row.values.get("away_after", 0) for row in changes)])
-    last_round, amended, goes = _last_round(changes, rounds), set[int](), ""
+    last, amended, goes = last_round(changes, rounds), set[int](), ""
     for place, row in sorted(enumerate(changes), key=lambda item: item[1].round):
         name, when = f"changes[{place}]", f"in round {row.round}"
-        if 0 < last_round < row.round:
-            raise ValueError(f"{name}: {row.kind} {when}, but round {last_round} is the last one")
+        if 0 < last < row.round:
+            raise ValueError(f"{name}: {row.kind} {when}, but round {last} is the last one")
         if row.kind == "amend":
             _validate_amendment(name, row, peers)
             if row.round in amended:
@@ -133,8 +133,8 @@ def _validate_amendment(name: str, row: MemberChange, peers: Mapping[int, _Peer]
         raise ValueError(f"{name}: aggregator is {heir}, but there is no such member in round {row.round}")
 
 
-def _last_round(changes: Sequence[MemberChange], rounds: int) -> int:
-    """The round that is the last one once all amendments are counted; 0 if there is none."""
+def last_round(changes: Sequence[MemberChange], rounds: int) -> int:
+    """The round that is the last one if blocks count all amendments at once; 0 if there is none."""
     ends = [(row.begin or row.round + ROUNDS_AHEAD, row) for row in changes if "rounds" in row.values]
     for begin, row in sorted(ends, key=lambda item: (item[0], item[1].round)):
         if 0 < rounds < begin:  # it is over before

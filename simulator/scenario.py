@@ -276,6 +276,15 @@ class Scenario(Consensus):
         return self.changes + draw_churn(self.churn, self.peers, self.members, self.rounds, self.seed, staying)
 
     @property
+    def last_round(self) -> int:
+        """The last round, with the amendments that move it; ``rounds`` where these leave none."""
+        if not self.changes:
+            return self.rounds
+        from fedchain.simulator.playable import last_round
+
+        return last_round(self.changes, self.rounds) or self.rounds
+
+    @property
     def newcomers(self) -> int:
         """Number of peers that join later."""
         return sum(len(row.peers) for row in self.all_changes if row.kind == "join")

@@ -24,6 +24,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.base import Model
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.model_origin import read_origin
+from fedchain.node.folders import find_rows
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import Bag, Sound, load
 from tests.support.learning import lora_task
@@ -219,12 +220,23 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
         fedchain.simulate(**(given | {"resume": False}))
     metrics = tmp_path / "run" / "metrics.jsonl"
     metrics.write_text(metrics.read_text().partition("\n")[0] + "\n")
-    with pytest.raises(ScenarioError, match=r"metrics.jsonl has 1 of 2 rounds$"):
+    with pytest.raises(ScenarioError, match=r"metrics.jsonl ends with height 1, and the run with 2$"):
         fedchain.open_run(tmp_path / "run")
     metrics.write_bytes(written[metrics])
     (tmp_path / "run" / "result.json").write_text("{}")
-    with pytest.raises(ScenarioError, match=r"result.json has no knowledge_root$"):
+    with pytest.raises(ScenarioError, match=r"result.json has no height$"):
         fedchain.open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("end", [4, 6])
+def test_a_run_whose_end_members_move_is_measured_at_its_end_and_opened(tmp_path: Path, end: int) -> None:
+    moved = {"round": 2, "kind": "amend", "values": {"rounds": end}}
+    given: dict[str, Any] = {"peers": 4, "rounds": 5, "evaluate_every": 3, "test_every": 0, "changes": [moved]}
+    run = fedchain.simulate("fedavg", out=tmp_path / "run", hyperparameters={"local_steps": 1}, **given)
+    assert [row.round for row in run.rounds if row.taa is not None] == sorted({3, end})
+    assert fedchain.open_run(tmp_path / "run").rounds == run.rounds
+    (row,) = find_rows(tmp_path)
+    assert (row.rounds, row.of, row.state) == (end, end, "finished")
 
 
 def test_a_run_is_found_wherever_its_program_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

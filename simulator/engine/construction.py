@@ -125,7 +125,7 @@ class Construction:
 
     def _evaluates_test(self, round_number: int) -> bool:
         every = self.scenario.test_every
-        return every > 0 and (round_number % every == 0 or round_number == self.scenario.rounds)
+        return every > 0 and (round_number % every == 0 or round_number == self.scenario.last_round)
 
 
 def pace_of(scenario: Scenario) -> Pace:

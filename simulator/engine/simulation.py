@@ -355,7 +355,7 @@ class Simulation:
             self._done.set_result(None)
         elif now_s >= self._scenario.max_virtual_s:
             reached, allowed = max((node.head.round for node in running), default=0), self._scenario.max_virtual_s
-            open_yet = f"round {reached} of {self._scenario.rounds} was still open after {now_s:.0f} virtual s"
+            open_yet = f"round {reached} of {self._scenario.last_round} was still open after {now_s:.0f} virtual s"
             self._done.set_exception(ScenarioError(f"{open_yet}; max_virtual_s allows {allowed:g}"))
         else:
             self.loop.call_at(min(now_s + 1.0, self._scenario.max_virtual_s), self._look)

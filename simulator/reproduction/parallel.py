@@ -160,13 +160,13 @@ class RunsProgress:
         self._progress, self._scenarios = progress, scenarios
         self._closed = [0] * len(scenarios)  # rounds by place
         self._runs, self._lines = 0, 0
-        self._rounds_total = sum(scenario.rounds for scenario in scenarios)
+        self._rounds_total = sum(scenario.last_round for scenario in scenarios)
         self._task: TaskID = progress.add_task(self._reached(), total=self._rounds_total)
         self._tasks: dict[int, TaskID] = {}  # of those that run, by place
 
     def begin(self, place: int) -> None:
         """A run begins, or begins again."""
-        label, total = f"  {self.name_of(place)}", self._scenarios[place].rounds
+        label, total = f"  {self.name_of(place)}", self._scenarios[place].last_round
         self._tasks[place] = self._progress.add_task(label, total=total, completed=self._closed[place])
 
     def name_of(self, place: int) -> str:

@@ -104,11 +104,10 @@ def read_finished(
         rows = RunFolder(folder, scenario, is_resumed=True).read_rows()
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise _unreadable(folder, error) from None
-    missing = {"tip", "knowledge_root", "trace_hash", "violations"} - result.keys()
-    if len(rows) != scenario.rounds:
-        raise ScenarioError(f"{folder / METRICS_FILE} has {len(rows)} of {scenario.rounds} rounds")
-    if missing:
+    if missing := {"height", "tip", "knowledge_root", "trace_hash", "violations"} - result.keys():
         raise ScenarioError(f"{folder / RESULT_FILE} has no {min(missing)}")
+    if (ended := rows[-1].height if rows else 0) != result["height"]:
+        raise ScenarioError(f"{folder / METRICS_FILE} ends with height {ended}, and the run with {result['height']}")
     return scenario, rows, result
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console as RichConsole
 
-from fedchain.simulator.display import round_table, summary
+from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.scenario import load_scenario
@@ -57,3 +57,10 @@ def test_who_was_skipped_is_named() -> None:
     outcome.skipped = ["peer 0, round 1: first", "peer 2, round 1: nothing of peer 1 is used"]
     text = " ".join(shown(summary(outcome, "runs/x", 0.0), 200).split())
     assert "2 times, the last: peer 2, round 1: nothing of peer 1 is used" in text
+
+
+def test_the_rounds_that_are_shown_end_where_members_move_the_end() -> None:
+    moved = [{"round": 2, "kind": "amend", "values": {"rounds": 12}}]
+    console = RichConsole(width=80, file=io.StringIO(), record=True)
+    Display(console, load_scenario(None, {"peers": 4, "changes": moved})).on_round(LOCAL)
+    assert console.export_text().startswith("round 1/12 ")
