@@ -118,7 +118,7 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
         yield _try("metrics", partial(_check_metrics, config.metrics, config.listen))
     if config.announce:
         yield _try("announce", partial(_check_announced, config.announce))
-    yield from _check_bootstrap(config, genesis, timeout_s)
+    yield from _check_bootstrap(config, genesis, keys, timeout_s)
     seats = {} if genesis is None else genesis.index if head is None else head.roster.seats
     if genesis is not None and keys and (member := seats.get(keys[0].public_key)) is not None:
         yield _try("data", partial(_check_data, config, member, genesis))
@@ -391,18 +391,26 @@ def _check_announced(places: Sequence[str]) -> str:
     return f"the others are told {', '.join(places)}"
 
 
-def _check_bootstrap(config: NodeConfig, genesis: Genesis | None, timeout_s: float) -> Iterator[Finding]:
-    """Check whether the members to connect to first answer. If none does, they may just not run yet."""
-    if not config.bootstrap:
+def _check_bootstrap(
+    config: NodeConfig, genesis: Genesis | None, keys: "Sequence[PrivateKey]", timeout_s: float
+) -> Iterator[Finding]:
+    """Check whether the members to connect to first answer. If none does, they may just not run yet.
+
+    A list that is the same for all members names this one, too, which does not dial itself.
+    """
+    own = {place for key in keys for place in config.bootstrap if place.endswith(f"/p2p/{address(key.public_key)}")}
+    if own.issuperset(config.bootstrap):
         text = "none is named: this node waits until a member dials it, or dials those that it met before"
         yield Finding(Outcome.WARN, "bootstrap", text)
     for place in config.bootstrap:
-        yield _try("bootstrap", partial(_check_peer, place, genesis, timeout_s))
+        yield _try("bootstrap", partial(_check_peer, place, genesis, timeout_s, is_own=place in own))
 
 
-def _check_peer(place: str, genesis: Genesis | None, timeout_s: float) -> Finding | str:
+def _check_peer(place: str, genesis: Genesis | None, timeout_s: float, *, is_own: bool) -> Finding | str:
     is_fixed = genesis is not None and genesis.version < CHANGES_VERSION
     reached = check_bootstrap(place, genesis.members if genesis is not None and is_fixed else None)
+    if is_own:
+        return f"{place} is this member's own, which its node leaves out"
     _, _, host, _, port = reached.split("/")
     try:
         with socket.create_connection((host, int(port)), timeout_s) as connection:

@@ -388,6 +388,20 @@ def test_bootstrap_peers_that_do_not_answer_or_are_none(config: NodeConfig) -> N
     assert (outcome, text.endswith("is not a member")) == ("fail", True)
 
 
+@pytest.mark.usefixtures("no_data")
+def test_a_list_of_bootstrap_peers_may_name_this_member(config: NodeConfig) -> None:
+    """The node leaves itself out; the check dialled it, and warned that nobody answers there."""
+    own = f"/ip4/127.0.0.1/tcp/1/p2p/{address(ME.public_key)}"
+    with answering(GREETING) as port:
+        other = f"/ip4/127.0.0.1/tcp/{port}/p2p/{address(OTHER.public_key)}"
+        said = findings(replace(config, bootstrap=(own, other)))
+    outcomes = [(item.outcome.value, item.text.split()[0]) for item in said if item.name == "bootstrap"]
+    assert outcomes == [("ok", own), ("ok", other)]
+    alone = [item for item in findings(replace(config, bootstrap=(own,))) if item.name == "bootstrap"]
+    assert [item.outcome.value for item in alone] == ["warn", "ok"]
+    assert "none is named" in alone[0].text
+
+
 def test_a_clock_that_nobody_sets(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_module, "_check_data", lambda *_: "not looked at")
     for state, outcome in ((True, "ok"), (False, "warn"), (None, "ok")):
