@@ -132,7 +132,7 @@ class Genesis:
     aggregator: AggregatorRule = AggregatorRule.NONE
     """How the designated aggregator is chosen."""
     centralized: bool = False
-    """Whether only the designated aggregator may produce blocks."""
+    """Whether only the designated aggregator may produce blocks that count posts."""
     proof_function: str = "scrypt"
     """Hash of the proof of work: scrypt or sha256d."""
     initial_bits: int

@@ -39,7 +39,8 @@ class Client:
     """The model's shapes."""
 
     train_images: torch.Tensor
-    """(n, ...), float32: normalised images (n, channels, height, width), or whatever else the model takes."""
+    """(n, ...): normalised images (n, channels, height, width) in float32, or whatever else the model takes, float32 or
+    int64; those of a large data set are read as they are needed (`LazyInputs`)."""
 
     train_labels: torch.Tensor
     """(n,), int64."""

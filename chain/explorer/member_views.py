@@ -112,7 +112,8 @@ class MemberSummary:
     """A member in a list."""
 
     number: int
-    """Its place among the members of the genesis document, from 0; simulations and testnets name it by this number."""
+    """Its place, from 0: founders in the order of the genesis document, then newcomers; simulations and testnets name it
+    by this number."""
     address: str
     """Its libp2p peer id."""
     posts: int
@@ -173,7 +174,7 @@ class PeerView:
     """A member, and its part in the blocks that are held."""
 
     number: int
-    """Its place among the members of the genesis document, from 0."""
+    """Its place, from 0: founders in the order of the genesis document, then newcomers."""
     address: str
     """Its libp2p peer id."""
     public_key: PublicKey
@@ -183,7 +184,7 @@ class PeerView:
     aggregator: bool
     """Whether it is the designated aggregator of the round that is open, or was last."""
     expected: bool
-    """Whether open phases wait for its posts. After a missed phase, it must be on time in two phases running first."""
+    """Whether open phases wait for its posts. They do not, at first, for one that was late."""
     posts: int
     """Posts of it that were counted."""
     payload_bytes: int

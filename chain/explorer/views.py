@@ -45,7 +45,7 @@ class ChainStatus:
     hashes_per_block: int
     """The same difficulty as the expected number of hashes."""
     members: int
-    """Members in the genesis document."""
+    """The founders and all that joined since, those that are gone among them."""
     aggregator: str | None
     """Address of the designated aggregator of that round; None if there is none."""
     fault_model: str

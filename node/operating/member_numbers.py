@@ -11,7 +11,7 @@ class MemberNumbers(logging.Filter):
     """Lets every line pass, and appends the member's number to each argument that is a member's address.
 
     Args:
-        numbers: places in the genesis document, from 0, by address.
+        numbers: places, from 0, by address.
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:

@@ -96,7 +96,9 @@ class Chain:
             return explorer.transaction(name)
 
     def peer(self, name: int | str) -> PeerView:
-        """A member and its part in the chain, by its number, its address or the end of that. Raises NotFound.
+        """A member and its part in the chain, by its number, its address or the end of that.
+
+        Raises NotFound, or InvalidAddress for a text that is none of these.
 
         ``rounds`` is empty: why a member has no post in a round stands beside the chain, which ``fedchain explorer
         peer`` reads, too. :meth:`round` names those that are missing.
@@ -110,26 +112,26 @@ class Chain:
             return explorer.round(number)
 
     def proof(self, name: str) -> TransactionProof:
-        """The Merkle proof that a block counts a post, named by the beginning of the post's hash."""
+        """The Merkle proof that a block counts a post, by the beginning of the post's hash. Raises NotFound."""
         with self._asking() as explorer:
             return explorer.proof(name)
 
     def knowledge(self, round_number: int | None = None) -> KnowledgeView:
         """The knowledge that a round left behind: hash, size and class prototypes. Default: the newest closed round.
 
-        Raises NotFound if no such round is closed.
+        Raises NotFound if no such round is closed, or its knowledge is not kept.
         """
         with self._asking() as explorer:
             return explorer.kept.knowledge(self.rules, round_number)
 
     def tensors(self, round_number: int | None = None) -> Tensors:
-        """The knowledge itself, as numpy arrays by name. Raises NotFound also if it is not kept."""
+        """The knowledge itself, as numpy arrays by name. Raises NotFound as :meth:`knowledge` does."""
         with self._asking() as explorer:
             _, data = explorer.kept.left_behind(round_number)
             return self.rules.read_knowledge(data) or {}
 
     def verify(self) -> ChainAudit:
-        """Judge every block again, from the first to the head, and recompute the knowledge that it left behind."""
+        """Judge every block that is held again, and recompute what it left behind where its posts are kept."""
         with self._asking() as explorer:
             return explorer.verify(self.rules)
 

@@ -122,7 +122,7 @@ class Run:
         self.knowledge_root: str = result["knowledge_root"]
         """Hash of the final knowledge, in hexadecimal."""
         self.trace_hash: str = result["trace_hash"]
-        """Hash over all events in order: equal for the same scenario on any machine."""
+        """Hash over all events in order: equal for the same scenario on one kind of processor."""
         self.violations: Sequence[str] = tuple(result["violations"])
         """Guarantees of the protocol that did not hold; empty when all is well."""
         self._config, self._task, self._owner = config, task, owner
@@ -175,7 +175,10 @@ class Run:
         return self.chain.tensors()
 
     def state(self, member: int | None = None) -> ModelState:
-        """The parameters and buffers of :meth:`model`, by the names that the module gives them and in its order."""
+        """The parameters and buffers of :meth:`model`, by the names that the module gives them and in its order.
+
+        Raises as :meth:`model` does.
+        """
         if member is None and find_residual(self.knowledge):
             return state_of(self.model(), self._info_of(None))
         if member is None:
@@ -197,8 +200,8 @@ class Run:
             member: from 0; None: the model that all members share, for methods that exchange parameters.
 
         Raises:
-            ConfigurationError: there is no such member, the method shares no whole model, or the file of weights that
-                models began with is not there any more, or another.
+            ConfigurationError: there is no such member, the run kept no models, the method shares no whole model, or
+                the file of weights that models began with is not there any more, or another.
         """
         config, who = self._config, self._config.part_of(member or 0)
         state = None if member is None and find_residual(self.knowledge) else self.state(member)

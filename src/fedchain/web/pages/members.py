@@ -33,7 +33,7 @@ class Member:
     """A member in a list."""
 
     number: int
-    """Place in the genesis document, from 0."""
+    """Its place, from 0."""
     view: PeerView
     """The explorer's view of it."""
     accuracy: float | None
