@@ -112,8 +112,8 @@ class MemberSummary:
     """A member in a list."""
 
     number: int
-    """Its place, from 0: founders in the order of the genesis document, then newcomers; simulations and testnets name it
-    by this number."""
+    """Its place, from 0: founders in the order of the genesis document, then newcomers. Simulations and test networks
+    name it by this number."""
     address: str
     """Its libp2p peer id."""
     posts: int
