@@ -1,6 +1,7 @@
 """How good a model is: accuracy (a fraction in [0, 1]) and mean cross-entropy. D embedding, N examples."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ def evaluate_local(
     """Measure a model on N labelled images; with prototypes (n, D) and their labels (n,), their prediction too.
 
     `auxiliary` gives weight and value of the method's term beside cross-entropy. Raises `OwnCodeFailed` for prototypes
-    that no embedding can be compared with.
+    that no embedding can be compared with, and for a term that is no two numbers.
     """
     embeddings, logits = forward_all(model, images)  # (N, D), (N, C)
     by_prototype = None
@@ -41,14 +42,25 @@ def evaluate_local(
             raise OwnCodeFailed(f"the method's prototypes have {found} columns, embeddings of the model {width}")
         by_prototype = accuracy(nearest_prototype(embeddings, prototype_labels, prototypes), labels)
     loss = float(F.cross_entropy(logits, labels))
-    term = None if auxiliary is None else auxiliary(embeddings, labels)
+    term = None if auxiliary is None else _as_numbers(auxiliary(embeddings, labels))
     return Evaluation(
         local_accuracy=accuracy(logits.argmax(dim=1), labels),
         local_loss=loss,
         prototype_accuracy=by_prototype,
-        auxiliary_loss=None if term is None else float(term[1]),
-        local_objective=None if term is None else loss + term[0] * float(term[1]),
+        auxiliary_loss=None if term is None else term[1],
+        local_objective=None if term is None else loss + term[0] * term[1],
     )
+
+
+def _as_numbers(term: Any) -> tuple[float, float]:
+    """Return weight and value of the term beside cross-entropy. Raises `OwnCodeFailed` for anything else."""
+    try:
+        weight, value = term
+        return float(weight), float(value)
+    except (TypeError, ValueError, RuntimeError):  # torch's own, for a tensor of several numbers
+        found = " ".join(repr(term).split())
+        wanted = "the method's auxiliary must give weight and value, two numbers"
+        raise OwnCodeFailed(f"{wanted}, not {found:.80}") from None
 
 
 def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:

@@ -207,7 +207,10 @@ class Contributing:
         """Have the work done. Raises `OwnCodeFailed` where a user's own method says that DP-SGD covers its posts, and
         trained without it.
         """
-        posted = self._work(phase, client, round)
+        model, posted = client.model, self._work(phase, client, round)
+        if client.model is not model:
+            whose = f"peer {client.index}: {type(self._method).__name__}.{phase.name}"
+            raise OwnCodeFailed(f"{whose} must change the numbers of client.model, and not put another in its place")
         claims = phase.trains and client.steps > 0 and self._method.states_epsilon and is_own_code(type(self._method))
         if claims and all(entry.round != round.number for entry in client.ledger.entries()):
             raise OwnCodeFailed(
@@ -282,11 +285,12 @@ class Contributing:
 @contextmanager
 def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
     """Put the client back to its state if the work on it fails."""
-    put_back = set_aside(client, spools)
+    model, put_back = client.model, set_aside(client, spools)
     before = {name: value.clone() for name, value in buffers_aside(client).items()}
     try:
         yield
     except BaseException:
+        client.model = model
         put_back()
         raise
     note_changed(client, before)

@@ -5,11 +5,13 @@ nothing else: not on the process, nor on which other clients it serves, nor on t
 one batch depend on each other by rounding alone.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from fedchain.learning.amended import Amended, amended_config
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, as_training, find_device
-from fedchain.learning.exceptions import ConfigurationError, NothingToPost, PartMissing
+from fedchain.learning.exceptions import ConfigurationError, NothingToPost, OwnCodeFailed, PartMissing, raise_told
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.low_rank import keep_originals
 from fedchain.learning.models.model_info import ModelInfo
@@ -325,7 +327,14 @@ class Learner:
         which = self._contributing.phases[phase]
         clients = self._config.places_with_data if which.by is Contributor.AGGREGATOR else (index,)
         examples = sum(len(self._examples.train_labels(client)) for client in clients)
-        return self._method.planned_steps(which, examples, round_number)
+        try:
+            steps: Any = self._method.planned_steps(which, examples, round_number)
+        except Exception as error:
+            raise_told(error, f"peer {index}", type(self._method))
+        if not isinstance(steps, int | float | np.number) or not 0 <= steps < math.inf:
+            what = f"{type(self._method).__name__}.planned_steps of phase {phase}"
+            raise OwnCodeFailed(f"{what} must return a number from 0 on, not {steps!r:.40}")
+        return steps  # type: ignore[return-value]
 
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""

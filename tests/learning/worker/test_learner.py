@@ -350,6 +350,59 @@ def test_an_own_method_that_posts_something_else_is_told_with_its_phase_and_peer
         learner.contribute(0, "update", 1, b"")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Odd(FedAvg):
+    """Does one thing as nobody can use it."""
+
+    does: str = ""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        posted = super().update(client, round)
+        if self.does == "swaps":
+            client.model = torch.nn.Linear(2, 2)  # type: ignore[assignment]
+        return posted
+
+    def auxiliary(self, client: Client, round: Round) -> Any:
+        answers: dict[str, Any] = {"text": (1.0, "x"), "one": 3, "many": (1.0, torch.zeros(2))}
+        return (lambda *_: answers[self.does]) if self.does in answers else None
+
+    def planned_steps(self, phase: Any, examples: int, round_number: int) -> Any:
+        if self.does == "fails":
+            raise KeyError("steps")
+        return {"below": -3, "none": None, "endless": np.inf}.get(self.does, 3)
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("swaps", "peer 0: Odd.update must change the numbers of client.model, and not put another in its place"),
+        ("text", "the method's auxiliary must give weight and value, two numbers, not (1.0, 'x')"),
+        ("one", "the method's auxiliary must give weight and value, two numbers, not 3"),
+        ("many", "the method's auxiliary must give weight and value, two numbers, not (1.0, tensor([0., 0.]))"),
+    ],
+)
+def test_what_an_own_method_does_as_nobody_can_use_it_is_told_and_changes_nothing(does: str, message: str) -> None:
+    learner = Learner(config(f"{__name__}:Odd", does=does))
+    before = learner.checkpoint(0)
+    with pytest.raises(OwnCodeFailed, match=f"^{re.escape(message)}$"):
+        learner.contribute(0, "update", 1, b"")
+    assert learner.checkpoint(0) == before
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("below", r"Odd.planned_steps of phase update must return a number from 0 on, not -3"),
+        ("none", r"Odd.planned_steps of phase update must return a number from 0 on, not None"),
+        ("endless", r"Odd.planned_steps of phase update must return a number from 0 on, not inf"),
+        ("fails", r"peer 1: KeyError: 'steps' \(.*, line \d+\)"),
+    ],
+)
+def test_planned_steps_of_an_own_method_that_nobody_can_count_with_are_told(does: str, message: str) -> None:
+    with pytest.raises(OwnCodeFailed, match=f"^{message}$"):
+        Learner(config(f"{__name__}:Odd", does=does)).planned_steps(1, "update", 1)
+
+
 def test_evaluating_a_received_model_leaves_the_client_as_it_was() -> None:
     chosen, learner = config("blade-fl"), Learner(config("blade-fl"))
     _, knowledge = play(chosen, 1, [learner])
