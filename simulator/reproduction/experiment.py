@@ -22,8 +22,8 @@ SEEDS_MAX = 10_000
 """Most seeds that an experiment may be asked for: each is a run for each of its variants."""
 
 Statistic = Literal["best", "last", "last5", "mean", "reach"]
-"""Statistic of a run's rounds: the highest value, the last one, the mean of the last five or of all, or the first
-round that reaches a mark or a fraction of another variant's highest value, or the expense until then."""
+"""Statistic of a run's rounds: the best value, of a loss the lowest; the last one, the mean of the last five or of all;
+or the first round that reaches a mark or a fraction of another variant's best value, or the expense until then."""
 
 Optimum = Literal["", "lowest", "highest"]
 """The best of a column's numbers, if it is wanted."""
@@ -76,7 +76,7 @@ class Column:
     metric: str = ""
     """Field of ``RoundMetrics``; empty: the variant's metric."""
     fraction: float = 1.0
-    """reach: the fraction of ``of``'s highest value that must be reached."""
+    """reach: the fraction of ``of``'s best value that must be reached; a loss reaches what it is not above."""
     of: str = ""
     """reach: the variant that sets the mark, in the same cell and under the same seed."""
     mark: float = 0.0

@@ -1,7 +1,6 @@
 """The table of an experiment for a paper: booktabs, mean ± standard deviation, the best in bold, and a paired test."""
 
 import math
-import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -9,16 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchain.simulator.reproduction.experiment import Column, Experiment
-from fedchain.simulator.reproduction.table import Entry
+from fedchain.simulator.reproduction.table import Entry, wants_less
 
 SEEDS_MIN = 6
 """Fewest seeds of the test: with five, no outcome of its 2^5 has a p below 0.05."""
 
 EXACT_MAX = 14
 """Most seeds of which all 2^n signs are tried; above, so many are drawn."""
-
-_LOWER = re.compile(r"tal|loss|bytes|scalars|epsilon|forgetting|_s$|not_taken")
-"""Metrics of which less is better."""
 
 _COMMANDS = {
     "αβγδεζηθικλμ": "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu",
@@ -128,11 +124,11 @@ def _best(entries: Sequence[Entry], seeds: int, columns: dict[str, Column]) -> E
     None if there is none, if neither more nor less is better, or if there is no other entry.
     """
     column = columns[entries[0].column]
-    wants_less = column.seek == "lowest" or column.statistic == "reach" or bool(_LOWER.search(column.metric))
-    if len(entries) < 2 or not (wants_less or column.seek or entries[0].kind == "accuracy"):
+    is_lowest = column.seek == "lowest" or column.statistic == "reach" or wants_less(column.metric)
+    if len(entries) < 2 or not (is_lowest or column.seek or entries[0].kind == "accuracy"):
         return None
     whole = [entry for entry in entries if len(entry.known) == seeds]
-    return (min if wants_less else max)(whole, key=lambda entry: entry.mean or 0.0, default=None)
+    return (min if is_lowest else max)(whole, key=lambda entry: entry.mean or 0.0, default=None)
 
 
 def _number(entry: Entry | None, best: Entry | None, seeds: int) -> str:

@@ -26,7 +26,16 @@ from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.parallel import record_folder, run_all, run_one, write_result
 from fedchain.simulator.reproduction.plots import draw
 from fedchain.simulator.reproduction.run_workers import OnRound, Runner
-from fedchain.simulator.reproduction.table import PERCENT, Entry, scale_of, tabulate, write_csv, write_rounds
+from fedchain.simulator.reproduction.table import (
+    PERCENT,
+    Entry,
+    best_of,
+    scale_of,
+    tabulate,
+    wants_less,
+    write_csv,
+    write_rounds,
+)
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.resuming.record import RecordError, RecordInUse
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -196,10 +205,11 @@ def _keep(
         failed[run.key] = result["failed"]
         return f"{run.variant}  {run.cell}  seed {run.seed}: {result['failed']}{anew}"
     metric = experiment.variant(run.variant).metric
-    best = max((row[metric] for row in result["rows"] if row.get(metric) is not None), default=None)
+    best = best_of(result["rows"], metric)
     percent = " %" if scale_of(metric) == PERCENT else ""
-    highest = "" if best is None else f"highest {metric} {scale_of(metric) * best:.4g}{percent}"
-    outcome = result.get("diverged") or highest or "done"
+    which = "lowest" if wants_less(metric) else "highest"
+    reached = "" if best is None else f"{which} {metric} {scale_of(metric) * best:.4g}{percent}"
+    outcome = result.get("diverged") or reached or "done"
     found = result.get("violations")
     broken = f"; {counted(len(found), 'promise')} broken: {found[0]}" if found else ""
     return f"{run.variant}  {run.cell}  seed {run.seed}: {outcome}{broken}{anew}"

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment,
 from fedchain.simulator.scenario import ScenarioError
 
 PERCENT = 100.0
+
+_LOWER = re.compile(r"tal|loss|bytes|scalars|epsilon|forgetting|_s$|not_taken")
+"""Metrics of which less is better."""
 
 Kind = Literal["accuracy", "count", "other"]
 """Kind of a number: accuracies are printed in percent and averaged over the cells."""
@@ -137,7 +141,7 @@ def _values(
             reference = experiment.variant(column.of)
             others = result(cell, reference, seed, column)
             metric = column.metric or reference.metric
-            mark = None if others is None else _highest(others.rows, metric)
+            mark = None if others is None else best_of(others.rows, metric)
             mark = None if mark is None else mark * column.fraction
         if run is not None and mark is not None:
             yield seed, value_of(run, column, column.metric or variant.metric, mark)
@@ -163,12 +167,12 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
     values = [value for _, value in known]
     match column.statistic:
         case "reach":
-            reached = next((float(number) for number, value in known if value >= mark), None)
+            reached = next((float(number) for number, value in known if _reaches(value, mark, metric)), None)
             if reached is None or not column.spend:
                 return reached
             return float(sum(row[name] for row in counted if row["round"] <= reached for name in column.spend))
         case "best":
-            chosen = max(values)
+            chosen = min(values) if wants_less(metric) else max(values)
         case "last":
             chosen = values[-1]
         case "mean":
@@ -178,8 +182,19 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
     return chosen * scale_of(metric)
 
 
-def _highest(rows: Rows, metric: str) -> float | None:
-    return max((row[metric] for row in rows if row[metric] is not None), default=None)
+def best_of(rows: Rows, metric: str) -> float | None:
+    """The best value of a metric in any round; None if none measured it."""
+    values = (row[metric] for row in rows if row.get(metric) is not None)
+    return min(values, default=None) if wants_less(metric) else max(values, default=None)
+
+
+def _reaches(value: float, mark: float, metric: str) -> bool:
+    return value <= mark if wants_less(metric) else value >= mark
+
+
+def wants_less(metric: str) -> bool:
+    """Whether less of a metric is better, as of a loss."""
+    return bool(_LOWER.search(metric))
 
 
 def read_result(path: Path) -> Result | None:

@@ -93,6 +93,38 @@ def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tm
     assert "| FedAvg, before | few | loss | 1.0000 | 0.5000 ± 0.0000 | -0.5000 |" in table
 
 
+LOSSES = """
+[[columns]]
+name = "best loss"
+metric = "tal"
+
+[[columns]]
+name = "below"
+statistic = "reach"
+mark = 0.5
+metric = "tal"
+
+[[columns]]
+name = "of another"
+statistic = "reach"
+of = "FedAvg, before"
+metric = "tal"
+"""
+
+
+def test_the_best_loss_is_the_lowest_and_a_mark_is_reached_from_above(tmp_path: Path) -> None:
+    """The highest was taken, and any loss above the mark had reached it: mostly that of the first round."""
+    text = TABLE.replace("[scenario]", LOSSES + "[scenario]", 1).replace("[50.0]", "[nan, nan, nan]")
+    experiment = load(tmp_path, text)
+    losses = ((1, 2.0), (2, 0.4), (3, 0.6))
+    rows = [{"round": number, "taa": 0.1, "taa_received": 0.1, "tal": tal} for number, tal in losses]
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
+    means = [entries["FedAvg, after", "few", name].mean for name in ("best loss", "below", "of another")]
+    assert means == [0.4, 2.0, 2.0]
+
+
 def test_a_damaged_result_is_named(tmp_path: Path) -> None:
     experiment = load(tmp_path)
     fake_results(experiment, tmp_path / "results")
