@@ -135,11 +135,12 @@ def _number(entry: Entry | None, best: Entry | None, seeds: int) -> str:
     if entry is None or entry.mean is None:
         return "--"
     text = f"{entry.mean:.{entry.decimals}f}"
-    if entry is best:
+    is_best = best is not None and (entry.mean, len(entry.known)) == (best.mean, len(best.known))
+    if is_best:
         text = f"\\mathbf{{{text}}}"
     if entry.deviation is not None:
         text += f" \\pm {entry.deviation:.{entry.decimals}f}"
-    if best is not None and entry is not best:
+    if best is not None and not is_best:
         both = ((value, best.by_seed.get(seed)) for seed, value in entry.by_seed.items())
         pairs = [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
         if len(pairs) >= SEEDS_MIN and all(math.isfinite(ours - theirs) for ours, theirs in pairs):

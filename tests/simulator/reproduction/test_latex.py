@@ -111,6 +111,13 @@ def test_what_was_not_reached_under_all_seeds_is_not_the_best(tmp_path: Path) ->
     assert "mathbf" not in reached(tmp_path, {0: 9.0, 1: None}, {0: None, 1: 3.0})
 
 
+def test_all_that_are_equally_good_are_bold(tmp_path: Path) -> None:
+    """The first of them was, and a reader took the others for worse."""
+    text = reached(tmp_path, {0: 2.0, 1: 3.0}, {0: 3.0, 1: 2.0}, {0: 4.0, 1: 3.0}, {0: 2.5, 1: None})
+    assert text.count(r"$\mathbf{2} \pm 1$") == 2
+    assert text.count("mathbf") == 2
+
+
 def test_an_exact_test_is_told_from_one_of_drawn_signs(tmp_path: Path) -> None:
     assert "$p$ of an exact paired two-sided" in table(tmp_path, EXACT_MAX)[1]
     assert "$p$ of a paired two-sided" in table(tmp_path, EXACT_MAX + 1)[1]
