@@ -310,8 +310,28 @@ class WorkerProcess:
         await send_frame(self._orders, value)
 
     async def receive(self) -> Any:
-        """Wait for one answer; raises PipeBroken."""
-        return await receive_frame(self._answers)
+        """Wait for one answer; raises PipeBroken.
+
+        A process that own code forked may hold the pipe open when the worker is gone: it has no end then.
+        """
+        answer: Any = None
+        failure: PipeBroken | None = PipeBroken("the process is gone, and one that it began holds its output open")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._leave_when_gone, tasks.cancel_scope)
+            try:
+                answer, failure = await receive_frame(self._answers), None
+            except PipeBroken as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return answer
+
+    async def _leave_when_gone(self, reading: anyio.CancelScope) -> None:
+        """Cancel what reads answers once the process is gone, and its last words had time to come."""
+        await self._process.wait()
+        await anyio.sleep(SAID_WAIT_S)
+        reading.cancel()
 
     async def close(self) -> None:
         """Kill the process, wait until it is gone, and close its pipes, without being cancelled half-way."""

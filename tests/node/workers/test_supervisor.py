@@ -419,6 +419,24 @@ async def test_a_worker_that_a_busy_machine_does_not_start_is_started_later(monk
 
 
 @on_trio
+async def test_a_worker_that_is_gone_is_noticed_although_what_it_began_holds_its_pipe_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(supervisor, "RESTART_PAUSE_S", 0.0)
+    monkeypatch.setattr(supervisor, "SAID_WAIT_S", 0.1)
+    monkeypatch.setattr(
+        supervisor, "WITHOUT_INTERRUPTS", ("/bin/sh", "-c", f"sleep 600 & echo $! >>{begun}; exit 0", "sh")
+    )
+    try:
+        with anyio.fail_after(TIMEOUT_S), pytest.raises(WorkerStopped, match="died 3 times"):
+            await TrainingWorker(tmp_path / "genesis", tmp_path, 1).prepare()
+    finally:
+        for process in begun.read_text().split():
+            os.kill(int(process), signal.SIGKILL)
+
+
+@on_trio
 async def test_the_miner_rests_when_nothing_is_wanted_any_more() -> None:
     found: list[Header] = []
     async with mining(found.append) as worker:
