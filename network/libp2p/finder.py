@@ -27,16 +27,13 @@ from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.messenger import OPEN_TIMEOUT_S
 from fedchain.network.libp2p.muxer import reset_quietly
 from fedchain.network.libp2p.oversight import Oversight
-from fedchain.network.libp2p.sockets import reach
+from fedchain.network.libp2p.sockets import NEXT_ADDRESS_S, reach
 from fedchain.network.libp2p.streams import LENGTH_SIZE, FrameReader, FrameTooLarge
 from fedchain.network.libp2p.swarm import GuardedHost
 from fedchain.network.limits import BLAME_MALFORMED
 
 DIALS_MAX = 32
 """Peers dialled at a time. Those behind a dead link hang until their time is up, and must not keep others waiting."""
-
-NEXT_ADDRESS_S = 0.5
-"""How long one address of a peer has before the next one is tried beside it."""
 
 LOOK_UPS_MAX = ADDRESSES_PER_PEER
 """Names of one member, or of all guests together, that are looked up at a time. A liar chooses its names, and how long

@@ -8,7 +8,6 @@ import math
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,9 @@ FAMILIES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_I
 
 ADDRESSES_TRIED = 4
 """Addresses of one name that are dialled."""
+
+NEXT_ADDRESS_S = 0.5
+"""How long one address of a peer has before the next one is tried beside it."""
 
 NO_LINGER = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which closing drops what is unsent and resets the connection."""
@@ -153,12 +155,31 @@ async def look_up(maddr: Multiaddr, threads: trio.CapacityLimiter) -> list[Multi
 
 
 async def reach(maddr: Multiaddr, threads: trio.CapacityLimiter, dial: Callable[[Multiaddr], Awaitable[Any]]) -> Any:
-    """The connection to an address; to the first of its name's addresses that answers. Raises as the last one does."""
-    *others, last = await look_up(maddr, threads)
-    for place in others:
-        with suppress(Exception):
-            return await dial(place)
-    return await dial(last)
+    """The connection to an address; to the first of its name's addresses that answers. Raises as the last one does.
+
+    One that takes packets and says nothing, as a route that leads nowhere does, keeps the next one waiting for a moment
+    alone: whoever asks gives up before it does.
+    """
+    places, found, failures = await look_up(maddr, threads), list[Any](), dict[int, Exception]()
+    async with trio.open_nursery() as nursery:
+
+        async def attempt(number: int, place: Multiaddr, has_failed: trio.Event) -> None:
+            try:
+                found.append(await dial(place))
+            except Exception as error:
+                failures[number] = error
+                has_failed.set()
+            else:
+                nursery.cancel_scope.cancel()
+
+        for number, place in enumerate(places):
+            has_failed = trio.Event()
+            nursery.start_soon(attempt, number, place, has_failed)
+            with trio.move_on_after(NEXT_ADDRESS_S):
+                await has_failed.wait()
+    if not found:
+        raise failures[max(failures)]
+    return found[0]
 
 
 def watch_silence(sock: Any, limits: Limits) -> None:

@@ -8,8 +8,10 @@ import trio
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
+from fedchain.network.libp2p import sockets
 from fedchain.network.libp2p.sockets import ADDRESSES_TRIED, BufferedTcp, look_up, reach
 from fedchain.network.limits import Limits
+from tests.support.network.real import TIMEOUT_S
 
 look_up_any = socket.getaddrinfo
 
@@ -79,3 +81,27 @@ def test_the_first_address_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch
         names(monkeypatch, "127.0.0.2")
         with pytest.raises(OpenConnectionError):
             trio.run(dial, "alice")
+
+
+def test_an_address_that_says_nothing_keeps_the_others_of_its_name_waiting_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
+    monkeypatch.setattr(sockets, "NEXT_ADDRESS_S", 0.01)
+    dialled = list[str]()
+
+    async def dial(place: Multiaddr) -> str:
+        dialled.append(host := str(place.value_for_protocol("ip4")))
+        if host == "127.0.0.3":
+            raise OpenConnectionError("nobody listens")
+        if host == "127.0.0.2":
+            await trio.sleep_forever()
+        return host
+
+    async def ask() -> str:
+        with trio.fail_after(TIMEOUT_S):
+            found: str = await reach(Multiaddr("/dns4/alice/tcp/7"), trio.CapacityLimiter(1), dial)
+            return found
+
+    assert trio.run(ask) == "127.0.0.1"
+    assert dialled == ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
