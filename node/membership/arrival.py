@@ -29,7 +29,8 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
         The settings file of its node.
 
     Raises:
-        NodeConfigError: the invitation cannot be used, a setting is wrong, or the folder is another node's.
+        NodeConfigError: the invitation cannot be used, a setting is wrong, or the folder is another node's, or has
+            another place than its settings name.
     """
     invitation, path, copy = read_invitation(file), folder / SETTINGS_FILE, folder / INVITATION_FILE
     if invitation.genesis.admission is Admission.CLOSED:
@@ -38,6 +39,10 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
         if not copy.exists() or read_invitation(copy) != invitation:
             raise NodeConfigError(f"{folder} is the folder of another node; name another one")
         there = read_toml(path, NodeConfigError)
+        if (named := Path(str(there.get("data", "")))).resolve() != folder.resolve():
+            raise NodeConfigError(
+                f"{path} names {named} as its node's folder: if this is a copy, or was moved, write its own paths there"
+            )
         if changed := [name for name, value in settings.items() if json.dumps(there.get(name)) != json.dumps(value)]:
             raise NodeConfigError(f"{path} has another {changed[0]} of this node already; change it there")
         return path

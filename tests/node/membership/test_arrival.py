@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,20 @@ def test_what_another_invitation_left_is_not_gone_on_with(tmp_path: Path, file: 
     write_file(other, Host(tmp_path).requests.invite("other").encode())
     with pytest.raises(NodeConfigError, match="holds other things, such as invitation; name an empty folder"):
         settle(other, folder, {"listen": ANYWHERE})
+
+
+def test_a_copy_of_a_folder_is_not_gone_on_with_in_the_first_one(tmp_path: Path, file: Path) -> None:
+    """Its settings name the first one: that one's node was run, or another key made where it had been."""
+    first, copy, link = tmp_path / "clinic", tmp_path / "copy", tmp_path / "link"
+    path = settle(file, first, {"listen": ANYWHERE})
+    shutil.copytree(first, copy)
+    with pytest.raises(NodeConfigError, match=f"{copy / 'node.toml'} names {first} as its node's folder"):
+        settle(file, copy, {})
+    link.symlink_to(first)
+    assert settle(file, link, {}) == link / "node.toml"
+    text = path.read_text(encoding="utf-8")
+    (copy / "node.toml").write_text(text.replace(str(first), str(copy)), encoding="utf-8")
+    assert settle(file, copy, {}) == copy / "node.toml"
 
 
 def test_other_folders_are_left_alone(tmp_path: Path, file: Path) -> None:
