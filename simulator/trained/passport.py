@@ -47,7 +47,8 @@ PREDICATE_TYPE = "urn:fedchain:model-passport:v1"
 
 ENCODING = "fedchain/2 knowledge"
 """Name of the encoding that the pieces make: an array of [phase, round, document], the knowledge itself first; a
-document is an array of [name, dtype, shape, data], msgpack in its shortest form, data little-endian in C order."""
+document is a byte string that holds an array of [name, dtype, shape, data], msgpack in its shortest form, data
+little-endian in C order."""
 
 SUFFIX = ".passport.json"
 """End of a passport's name, behind the name of the model's file."""
