@@ -88,8 +88,10 @@ class Watch:
     def _tell_standstill(self) -> None:
         """A line when the federation comes to a standstill, as all running nodes see it, and when it goes on."""
         running = [node.status for node in self._nodes if not node.ended and node.status]
+        if not running:  # nobody can say
+            return
         found = [status.get("stands") for status in running]
-        if found and all(found) and self._height:
+        if all(found) and self._height:
             text = f"stands still: {standstill_text(found[0] or {}, running[0]['numbers'])}"
         else:
             text = ""

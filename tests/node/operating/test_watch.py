@@ -42,11 +42,18 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def watched(folder: Path, *coming: list[dict[str, Any] | str], shows_logs: bool = False) -> list[str]:
     """Lines that are printed until the end."""
+    printed = io.StringIO()
+    watch_all(folder, printed, *coming, shows_logs=shows_logs)
+    return printed.getvalue().splitlines()
+
+
+def watch_all(
+    folder: Path, printed: io.StringIO, *coming: list[dict[str, Any] | str], shows_logs: bool = False
+) -> None:
     nodes: list[Any] = [FakeNode(number, folder / str(number), list(looks)) for number, looks in enumerate(coming)]
     console = Console()
-    console.file = io.StringIO()
+    console.file = printed
     Watch(nodes, console, shows_logs=shows_logs).until_finished(60)
-    return console.file.getvalue().splitlines()
 
 
 DONE: dict[str, Any] = {"height": 2, "finished": True}
@@ -83,6 +90,15 @@ def test_a_standstill_is_told_once_and_its_end_too(tmp_path: Path) -> None:
     found = watched(tmp_path, [{}, stands, stands, stands, {}, DONE], [{}, {}, stands, stands, {}, DONE])
     text = "stands still: votes of 3 members needed, 2 are here; missing: peer 2, peer 3"
     assert found == ["height 1", text, "goes on", "height 2"]
+
+
+def test_a_standstill_in_which_all_end_does_not_go_on(tmp_path: Path) -> None:
+    stands, printed = {"stands": LACKS_VOTES}, io.StringIO()
+    with pytest.raises(NodeConfigError, match="all nodes have ended"):
+        watch_all(tmp_path, printed, [{}, stands, "ended with code 0"], [{}, stands, "ended with code 0"])
+    lines = printed.getvalue().splitlines()
+    assert lines[1].startswith("stands still: ")
+    assert "goes on" not in lines
 
 
 def test_whole_lines_of_all_logs_are_shown_once(tmp_path: Path) -> None:
