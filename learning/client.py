@@ -55,8 +55,8 @@ class Client:
     """Classes among the training labels, ascending."""
 
     generator: torch.Generator = field(default_factory=torch.Generator)
-    """Order of the batches, and their augmentation; newly seeded for every phase of every round. Others can repeat it:
-    numbers that must stay private are drawn from `secrets`."""
+    """Order of the batches, and their augmentation; newly seeded for every phase of every round. Others can repeat it,
+    but for what DP-SGD on Poisson batches fills it with: numbers that must stay private are drawn from `secrets`."""
 
     augmentation: Augmentation | None = None
     """The change made to training images each time that they are looked at; None: no change."""

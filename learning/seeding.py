@@ -17,6 +17,12 @@ from fedchain.learning.device import kept_generator
 SEED_BITS = 63
 """Seeds fit a signed 64-bit integer, which every generator in use accepts."""
 
+GENERATOR_SIZE = 4 * 624
+"""Bytes that decide what torch's generator on the processor gives: 624 words of 32 bits (Mersenne Twister)."""
+
+_WORDS_BEGIN = 24
+"""Bytes before them in its state, where each takes 64 bits."""
+
 
 def derive(root: int, *labels: str | int) -> int:
     """Derive the seed in [0, 2^63) of the stream that `labels` name, from the root seed.
@@ -46,6 +52,17 @@ def seed_torch(seed: int) -> None:
     `torch.manual_seed` seeds graphics cards as well, under a lock that a process forked from a busy one would wait for.
     """
     torch.default_generator.manual_seed(seed)
+
+
+def fill_generator(generator: torch.Generator, data: bytes) -> None:
+    """Let all that a generator gives follow from `GENERATOR_SIZE` bytes.
+
+    It takes the lower 32 bits alone of a seed, as few as can be tried one after another.
+    """
+    words = np.frombuffer(data, dtype="<u4").astype(np.uint64)
+    state = generator.manual_seed(0).get_state()
+    state.numpy()[_WORDS_BEGIN : _WORDS_BEGIN + words.nbytes] = words.view(np.uint8)
+    generator.set_state(state)
 
 
 @contextmanager

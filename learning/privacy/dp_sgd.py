@@ -24,6 +24,7 @@ from fedchain.learning.privacy.clipping import clip_factors, finite_rows
 from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.noise import add_noise, fingerprint
 from fedchain.learning.privacy.releases import Release, Sampling
+from fedchain.learning.seeding import GENERATOR_SIZE, fill_generator
 from fedchain.learning.training.given import stack_given
 from fedchain.learning.training.gradients import expect_gradient
 from fedchain.learning.training.loop import Correction, Given, Loss, run_steps
@@ -100,6 +101,7 @@ def train_privately(
     batches = None
     if noise.sampling is Sampling.POISSON:
         batches = draw_poisson_batches(client, release.rate, *labels, "batches")
+        seed_privately(client, *labels)
     run_steps(client, step, schedule, round_number, given=per_example(given), batches=batches)
     identity = client.secrets.draw(16, "ledger", values.hexdigest()).hex()
     client.ledger.charge(Entry(round_number, noise.phase, identity, release), noise.budget)
@@ -123,6 +125,18 @@ def draw_poisson_batches(client: Client, rate: float, *labels: str | int) -> Ite
         words = np.frombuffer(client.secrets.draw(8 * examples, *labels, number), dtype="<u8") >> np.uint64(11)
         yield torch.from_numpy(np.flatnonzero(words * 2.0**-53 < rate))
         number += 1
+
+
+def seed_privately(client: Client, *labels: str | int) -> None:
+    """Have dropout and augmentation follow from the member's private randomness.
+
+    Which numbers an example gets of them depends on its place in its batch. An example that is replaced has the place
+    of the one before; but one that joins a Poisson batch moves all behind it, and those of all later batches. Were the
+    numbers known, as those of a public seed are, the rest of a sum would move by far more than the clipping norm.
+    Unknown and independent ones are as likely to belong to the same examples with it as without it.
+    """
+    for name, generator in (("dropout", torch.default_generator), ("augmentation", client.generator)):
+        fill_generator(generator, client.secrets.draw(GENERATOR_SIZE, *labels, name))
 
 
 def per_example(given: Given | None) -> Given | None:

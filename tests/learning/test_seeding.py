@@ -1,7 +1,10 @@
 from multiprocessing.reduction import ForkingPickler
 
+import numpy as np
+import torch
+
 from fedchain.learning.exceptions import TrainingDiverged
-from fedchain.learning.seeding import derive, initial_seed, numpy_generator
+from fedchain.learning.seeding import GENERATOR_SIZE, derive, fill_generator, initial_seed, numpy_generator
 
 
 def test_a_seed_never_changes() -> None:
@@ -21,6 +24,26 @@ def test_seeds_fit_a_signed_64_bit_integer() -> None:
 
 def test_generators_repeat() -> None:
     assert numpy_generator(1, "x").integers(1 << 30) == numpy_generator(1, "x").integers(1 << 30)
+
+
+def test_a_generator_that_is_filled_gives_what_all_of_the_bytes_say() -> None:
+    """Torch takes 32 bits of a seed: those that differ above give the same numbers."""
+    assert torch.Generator().manual_seed(1).initial_seed() != torch.Generator().manual_seed(1 + 2**40).initial_seed()
+    first, second = (torch.rand(3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1 + 2**40))
+    assert torch.equal(first, second)
+    data = derive(0, "bytes").to_bytes(8, "big") * (GENERATOR_SIZE // 8)
+    given = []
+    for last in (data[-1], data[-1], data[-1] ^ 1):
+        generator = torch.Generator().manual_seed(7)
+        fill_generator(generator, data[:-1] + bytes([last]))
+        given.append(torch.rand(700, generator=generator))
+    assert torch.equal(given[0], given[1])
+    assert not torch.equal(given[1], given[2])
+    twister = np.random.MT19937()
+    words = np.frombuffer(data, dtype="<u4")
+    twister.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": 624}}
+    expected = (twister.random_raw(700) & (2**24 - 1)) * 2.0**-24
+    assert np.array_equal(given[0].numpy(), expected.astype(np.float32))
 
 
 def test_the_error_of_a_diverged_client_survives_pickling() -> None:

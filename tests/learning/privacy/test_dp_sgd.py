@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from fedchain.learning.method import Phase
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.moon import Moon, Others
+from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import MODELS
 from fedchain.learning.models.vectors import gradient_vector, read_vector
 from fedchain.learning.privacy.dp_sgd import clipped_sum, draw_poisson_batches, example_gradients
@@ -215,6 +217,67 @@ def test_poisson_batches_are_drawn_in_private_and_as_often_as_they_should() -> N
     assert np.var(sizes) == pytest.approx(400 * 0.1 * 0.9, rel=0.4)
     client.open_secrets = lambda: secrets_of(2)
     assert next(draw_poisson_batches(client, 0.1, "update", 1)).tolist() != next(batches).tolist()
+
+
+class Dropping(nn.Module):
+    """Drops half of what it is given, whatever the model is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        embedding = F.dropout(x.flatten(1), 0.5, self.training)
+        return embedding, self.head(embedding)
+
+
+def dropping_client() -> Client:
+    torch.manual_seed(0)
+    return replace(new_client(examples=40), model=cast(Model, Dropping()))
+
+
+def test_under_known_dropout_one_example_would_move_a_sum_by_more_than_the_clipping_norm() -> None:
+    """That is why it is not known: without the first example, all others have the masks of their neighbours."""
+    client = dropping_client()
+    client.model.train()
+
+    def total(begin: int) -> torch.Tensor:
+        torch.manual_seed(3)
+        return clipped_sum(
+            client.model, FedAvg().loss, client.train_images[begin:], client.train_labels[begin:], None, 0.5
+        )[0]
+
+    assert float((total(0) - total(1)).norm()) > 4 * 0.5
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffled"])
+def test_dropout_and_augmentation_of_poisson_batches_are_drawn_in_private(
+    monkeypatch: pytest.MonkeyPatch, sampling: Literal["poisson", "shuffled"]
+) -> None:
+    sums: list[list[list[float]]] = []
+
+    def summing(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        found = clipped_sum(*arguments)
+        sums[-1].append(found[0].tolist())
+        return found
+
+    drawn: list[float] = []
+
+    def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        drawn.append(float(torch.rand(1, generator=generator)))
+        return images
+
+    monkeypatch.setattr("fedchain.learning.privacy.dp_sgd.clipped_sum", summing)
+    method = FedAvg(gradient_noise=2.0, batch_sampling=sampling, batch_size=40, local_steps=1)  # all, in one batch
+    for member in (1, 1, 2):
+        client = dropping_client()
+        client.open_secrets, client.augmentation = partial(secrets_of, member), augment
+        sums.append([])
+        torch.manual_seed(3)
+        method.train(client, Round(1, None, clients=CLIENTS))
+    assert sums[0] == sums[1], "the same for the same, as after a crash"
+    assert drawn[0] == drawn[1]
+    assert (sums[1] == sums[2]) == (drawn[1] == drawn[2]) == (sampling == "shuffled")
 
 
 def test_a_model_that_was_lost_is_trained_on_other_poisson_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,10 @@ HELD = {
         "test_poisson_batches_are_drawn_in_private_and_as_often_as_they_should "
         "test_poisson_batches_are_worth_what_the_divergence_of_their_densities_says"
     ),
+    "Dropout and augmentation of such batches are drawn from there, too": (
+        "test_under_known_dropout_one_example_would_move_a_sum_by_more_than_the_clipping_norm "
+        "test_dropout_and_augmentation_of_poisson_batches_are_drawn_in_private"
+    ),
     "only for what is opened of the encrypted sum": (
         "test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum"
     ),
