@@ -1,5 +1,6 @@
 """DFPL against its formulas, on tensors small enough to follow."""
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedchain.learning.client import Client
 from fedchain.learning.families.prototypes import Known
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.models.prototypes import class_means
+from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
+from fedchain.learning.round import Round
+from fedchain.learning.training.loop import draw_batches
+from tests.support.learning.federation import new_client
 from tests.support.learning.formulas import (
     CROSS_ENTROPY,
     EMBEDDING,
@@ -62,6 +68,43 @@ def test_the_regularizer_pulls_towards_the_prototype() -> None:
     assert embedding.grad is not None
     expected = 2 / (B * D) * (EMBEDDING - PROTOTYPES[LABELS]) * IS_KNOWN[LABELS].unsqueeze(1)
     torch.testing.assert_close(embedding.grad, expected)
+
+
+def stepped(client: Client, method: Dfpl, steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Take plain SGD's steps on a client's model; return labels and embeddings of each, as training saw them."""
+    batches, seen = draw_batches(len(client.train_labels), method.batch_size, client.generator), []
+    client.model.train()
+    for batch in islice(batches, steps):
+        embedding, logits = client.model(client.train_images[batch])
+        seen.append((client.train_labels[batch], embedding.detach()))
+        gradient = gradient_vector(F.cross_entropy(logits, client.train_labels[batch]), client.model)
+        write_vector(client.model, read_vector(client.model) - method.learning_rate * gradient)
+    return seen
+
+
+def test_prototypes_are_those_of_all_examples_under_the_trained_model_in_evaluation_mode() -> None:
+    method = Dfpl(local_steps=3, batch_size=8)
+    found = method.update(new_client(300, "digits-mlp-bn"), Round(1, None))
+    client = new_client(300, "digits-mlp-bn")
+    stepped(client, method, 3)
+    with torch.no_grad():
+        embeddings, _ = client.model.eval()(client.train_images)
+    expected = torch.stack([embeddings[client.train_labels == label].double().mean(0) for label in range(3)])
+    assert found["counts"].tolist() == [100, 100, 100]
+    torch.testing.assert_close(torch.from_numpy(found["prototypes"]).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "last"), [(6, 3), (2, 2)])
+def test_prototypes_of_the_last_epoch_are_of_its_batches_as_training_saw_them(steps: int, last: int) -> None:
+    """Three batches a pass, and two examples of each that are left out."""
+    method = Dfpl(local_steps=steps, batch_size=4, prototype_source="last_epoch")
+    found = method.update(new_client(14, "digits-mlp-bn"), Round(1, None))
+    client = new_client(14, "digits-mlp-bn")
+    labels, embeddings = map(torch.cat, zip(*stepped(client, method, steps)[-last:], strict=True))
+    means = class_means(embeddings, labels, 10)
+    assert found["counts"].tolist() == means.counts.tolist()
+    assert sum(found["counts"].tolist()) == 4 * last
+    torch.testing.assert_close(torch.from_numpy(found["prototypes"]), means.prototypes, rtol=1e-4, atol=1e-5)
 
 
 def test_dfpl_averages_over_the_holders_of_a_class() -> None:

@@ -82,7 +82,7 @@ def test_passes_are_annealed_piece_by_piece(most: int, least: int, start: int, e
 
 
 @pytest.mark.parametrize("slope", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("floor", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("floor", [0.0, 0.01, 0.3, 0.5])
 def test_weights_are_a_sigmoid_that_ends_at_the_floor(slope: float, floor: float) -> None:
     """Eqs. 9 and 10."""
     for number in range(1, 12):

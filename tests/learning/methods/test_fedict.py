@@ -110,6 +110,11 @@ def test_distributions_are_stated_once_and_averaged_by_examples() -> None:
         assert given.common is not None
         np.testing.assert_allclose(given.common.numpy(), histogram.sum(axis=0) / histogram.sum(), rtol=1e-5)
         np.testing.assert_allclose(given.own.numpy(), histogram[1] / histogram[1].sum(), rtol=1e-5)
+    stated = {**left, "examples": np.array([10, 20, 70])}
+    common = method.given_to_server(1, labels, replace(round, beside={"labels": stated})).common
+    assert common is not None
+    weighted = np.array([0.1, 0.2, 0.7]) @ left["distributions"].astype(np.float64)  # Algorithm 2, line 8
+    np.testing.assert_allclose(common.numpy(), weighted, rtol=1e-6)
     alone = method.given_to_server(1, labels, replace(round, beside={}))
     assert alone.own is not None
     assert alone.common is not None
@@ -150,6 +155,9 @@ def test_the_released_code_answers_before_it_learns_and_matches_by_position() ->
     choose = method.given_to_client(own, None, logits)  # type: ignore[arg-type]
     rows = [choose(torch.tensor(batch)).logits[:, 0].tolist() for batch in ([9, 3, 5, 0], [1, 2, 4, 6], [7, 0, 1, 2])]
     assert rows == [[0, 2, 4, 6], [8, 10, 12, 14], [0, 2, 4, 6]], "whatever the batch is; a new pass begins anew"
+    choose = method.given_to_client(own, None, logits[:8])  # type: ignore[arg-type]
+    rows = [choose(torch.arange(4)).logits[:, 0].tolist() for _ in range(3)]
+    assert rows == [[0, 2, 4, 6], [8, 10, 12, 14], [0, 2, 4, 6]], "a pass may end with its last row"
     right = FedIct().given_to_client(own, None, logits)  # type: ignore[arg-type]
     assert right(torch.tensor([9, 3])).logits[:, 0].tolist() == [18, 6]
     ours, theirs = Federation(config("fedict")), Federation(config("fedict", compat="released-code"))

@@ -169,6 +169,8 @@ def test_split_noise_is_the_whole_over_the_root_of_one_less_than_the_honest() ->
     assert split.sums.honest_min == 3, "as the paper has it: 5 members, of whom 3 open a sum"
     whole = replace(split, noise="local")
     assert split.noise_std(8) == pytest.approx(whole.noise_std(8) / math.sqrt(2))
+    assert split.noise_std(80) == split.noise_std(8), "as of the smallest class: it hides a client that has no more"
+    assert whole.noise_std(80) == pytest.approx(whole.noise_std(8) / 10), "a post has no noise but its own"
     assert FedPh().noise_std(8) == 0.0
 
 

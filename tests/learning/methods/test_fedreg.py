@@ -68,15 +68,15 @@ def test_a_generation_step_is_a_signed_gradient_step() -> None:
 
 @pytest.mark.parametrize("modified", [False, True])
 def test_a_step_is_equation_11(modified: bool) -> None:
-    method = FedReg(slowness=0.4, local_steps=2, batch_size=4, modified_gradient=modified)
+    method = FedReg(slowness=0.4, local_steps=5, batch_size=4, modified_gradient=modified)
     client = new_client()
     common = read_vector(client.model)
     generated = list(method.generate(client))
     method.update(client, FIRST)
 
     batches, theta = draw_batches(12, 4, torch.Generator().manual_seed(2)), common.clone()
-    for step in range(2):
-        batch, data = next(batches), generated[step]
+    for step in range(5):  # from the fourth on, the data are generated from other examples than the step's own
+        batch, data = next(batches), generated[step % 3]
         images, labels = client.train_images[batch], client.train_labels[batch]
         at_gamma = 0.4 * theta + 0.6 * common
         gradient = gradient_at(at_gamma, images, labels)
