@@ -172,14 +172,9 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     answer: Any = None
     for _ in range(TRIES):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(CLIENT_TIMEOUT_S)
-            try:
-                connection.connect(str(socket_path(folder)))
-            except (FileNotFoundError, ConnectionRefusedError):
-                return None
-            except OSError as error:
-                raise NodeConfigError(f"the node in {folder} cannot be asked: {error.strerror or error}") from None
+        if (connection := _connect(folder)) is None:
+            return None
+        with connection:
             try:
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 with connection.makefile("rb") as file:
@@ -196,3 +191,21 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any] | None:
             f"the node in {folder} answered: {answer['error'] if isinstance(answer, dict) else answer}"
         )
     return answer
+
+
+def _connect(folder: Path) -> socket.socket | None:
+    """A connection to the node in ``folder``; None if none runs there. Raises NodeConfigError."""
+    path = socket_path(folder)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(CLIENT_TIMEOUT_S)
+            connection.connect(str(path))
+        except BaseException:
+            connection.close()
+            raise
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    except OSError as error:  # also if this process may open no more files
+        raise NodeConfigError(f"the node in {folder} cannot be asked: {error.strerror or error}") from None
+    return connection

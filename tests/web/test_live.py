@@ -1,5 +1,7 @@
 """Watching chains: a node that hangs keeps no new block off the pages."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,48 @@ def test_a_node_that_hangs_keeps_no_block_off_the_pages(tmp_path: Path, monkeypa
     finally:
         is_released.set()
         found.close()
+
+
+@pytest.mark.parametrize("what", ["look", "ask"])
+def test_an_error_of_a_moment_leaves_no_page_old_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """As where the process may open no more files: uvicorn would serve the pages that there are, and say nothing."""
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    live, done = Live([found], lambda: False), getattr(Holder, what)
+    failures, is_over = threading.Semaphore(3), threading.Event()
+
+    def fail(holder: Holder) -> Any:
+        if failures.acquire(blocking=False):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        is_over.set()
+        return done(holder)
+
+    monkeypatch.setattr("fedchain.web.live.ASK_EVERY_S", 0.01)
+    monkeypatch.setattr("fedchain.web.live.ASK_SOON_S", 0.01)
+    monkeypatch.setattr(Holder, what, fail)
+
+    async def watch() -> bool:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(live.run)
+            assert await anyio.to_thread.run_sync(is_over.wait, PATIENCE_S)
+            while await live.wait(found, live.version(found), 1.0):
+                pass
+            version = live.version(found)
+            append(tmp_path / "run", chain, chain.extend())
+            has_changed = await live.wait(found, version, PATIENCE_S)
+            tasks.cancel_scope.cancel()
+        return has_changed
+
+    assert anyio.run(watch)
+    found.close()
+    told = [record for record in caplog.records if record.name == "fedchain.web"]
+    assert [record.levelname for record in told] == ["ERROR"], "once"
+    assert "Too many open files, trying again" in told[0].message
 
 
 def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(

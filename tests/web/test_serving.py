@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from uvicorn.server import ServerState
 from fedchain.chain.exceptions import DiskRefused, NotFound, StoreError
 from fedchain.chain.storage.sqlite import Store
 from fedchain.connections import Connections
-from fedchain.files.layout import DATABASE
+from fedchain.files.layout import DATABASE, GENESIS_FILE
 from fedchain.node.founding.task import rules_of
 from fedchain.web import serving
 from fedchain.web.app import make_templates
@@ -292,11 +293,16 @@ def test_chains_that_are_too_many_are_not_awaited_but_said(tmp_path: Path, monke
 
 
 @pytest.mark.long
-def test_more_half_requests_than_files_stop_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nodes", [1, 60])
+def test_more_half_requests_than_files_stop_nothing(tmp_path: Path, nodes: int) -> None:
+    """Nor those to an explorer that has many databases open."""
     chain = ChainBuilder(genesis(4))
     chain.extend()
-    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+    with Store.create(tmp_path / "run" / "node-0" / "chain", chain.genesis) as store:
         write(store, chain)
+    (tmp_path / "run" / GENESIS_FILE).write_bytes(chain.genesis.encode())
+    for number in range(1, nodes):
+        shutil.copytree(tmp_path / "run" / "node-0", tmp_path / "run" / f"node-{number}")
     with explorer(tmp_path / "run", tmp_path / "log") as (port, _), contextlib.ExitStack() as clients:
         for count in range(1, 2 * FILES_MAX + 1):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))

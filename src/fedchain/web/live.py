@@ -3,7 +3,8 @@
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
@@ -42,6 +43,7 @@ class Live:
         self._news = {chain.key: anyio.Event() for chain in chains}
         self._waiting = Counter[str]()  # open pages, by chain
         self._changed = anyio.Event()
+        self._told = dict[str, str]()  # errors that were told of, by what was done
         self._start = secrets.token_hex(4)  # browsers keep pages of an explorer that ran here before
         self.is_closed = False
         """Whether the explorer is ending; streams end then."""
@@ -58,14 +60,16 @@ class Live:
         """Look at the folders; in between, read long chains and do the work that pages left."""
         unread = {*self._chains_by_key()}
         while True:
-            for key, chain in self._chains_by_key().items():
-                if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
-                    unread.discard(key)
-                self.note(key, await anyio.to_thread.run_sync(chain.look))
-                if chain.written != self._written[key]:
-                    self._written[key] = chain.written
-                    self._news[key].set()
-            is_busy = await anyio.to_thread.run_sync(self._work)
+            is_busy = False
+            async with self._going_on("looking for new blocks"):
+                for key, chain in self._chains_by_key().items():
+                    if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
+                        unread.discard(key)
+                    self.note(key, await anyio.to_thread.run_sync(chain.look))
+                    if chain.written != self._written[key]:
+                        self._written[key] = chain.written
+                        self._news[key].set()
+                is_busy = await anyio.to_thread.run_sync(self._work)
             await anyio.sleep(0.01 if unread or is_busy else LOOK_EVERY_S)
 
     async def _ask(self, chain: Chain, askers: anyio.CapacityLimiter) -> None:
@@ -75,11 +79,28 @@ class Live:
         """
         while True:
             news = self._news[chain.key] = anyio.Event()
-            await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True, limiter=askers)
+            async with self._going_on("asking nodes"):
+                await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True, limiter=askers)
             await anyio.sleep(ASK_SOON_S)
             if not (chain.has_candidate and self._waiting[chain.key]):
                 with anyio.move_on_after(ASK_EVERY_S - ASK_SOON_S):
                     await news.wait()
+
+    @asynccontextmanager
+    async def _going_on(self, what: str) -> AsyncIterator[None]:
+        """Tell of an error of the block once, and pause: nobody else would tell of it, and all pages would stay old.
+
+        The system may lack files, threads or memory for a moment.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self._told.get(what) != (text := repr(error)):
+                log.error("%s: %s, trying again", what, error, exc_info=error)
+            self._told[what] = text
+            await anyio.sleep(ASK_EVERY_S)
+        else:
+            self._told.pop(what, None)
 
     async def wait(self, chain: Chain, version: str, timeout_s: float) -> bool:
         """Wait until the chain has another version than ``version``; False if none came in time."""

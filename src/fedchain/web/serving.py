@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedchain.allocator import return_large_blocks
 from fedchain.chain.exceptions import DiskRefused, StoreError
+from fedchain.chain.storage.database import COMPANIONS
 from fedchain.connections import Connections, connections_max
 from fedchain.web.app import Site, make_templates
 from fedchain.web.chains import Chain, RulesOf, open_chains
@@ -27,6 +28,9 @@ ACCEPTED_AT_ONCE = 16
 
 UNDER_WAY = 6 * ACCEPTED_AT_ONCE
 """Most connections that are open but not counted: asyncio takes some turns of its loop to open and to close one."""
+
+FILES_OF_DATABASE = 1 + len(COMPANIONS)
+"""Open files of a database that is read."""
 
 CONNECTIONS_MAX = 2_000
 """Most open connections, if the process may open as many files."""
@@ -76,23 +80,30 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
 
     try:
         with listen(host, port) as listener, suppress(KeyboardInterrupt):  # a server raises it again once it has ended
-            connections = connections_max(CONNECTIONS_MAX, UNDER_WAY)
             make_templates()  # they are kept: no page waits for them
             place = f"[{host}]" if ":" in host else host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
             logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
             if awaited:
                 print(f"waiting: {awaited}", flush=True)
-                waiting = make_server(Site((), hosts, awaited=awaited), connections)
+                waiting = make_server(Site((), hosts, awaited=awaited), _connections_beside(chains))
                 waiting.until = has_begun
                 waiting.run(sockets=[listener.dup()])  # which closes it; who asks meanwhile waits for the next
                 print(f"shown: {', '.join(chain.title for chain in chains)}", flush=True)
+            connections = _connections_beside(chains)
             server = make_server(Site(chains, hosts, connections // 2), connections)
             gc.freeze()  # modules and templates stay; a page would wait while a collection looks through them
             server.run(sockets=[listener])
     finally:
         for chain in chains:
             chain.close()
+
+
+def _connections_beside(chains: Sequence[Chain]) -> int:
+    """Connections that leave the chains the files that they are going to open: a database for each folder, and one for
+    light blocks of each chain."""
+    databases = sum(len(chain.holders) + 1 for chain in chains)
+    return connections_max(CONNECTIONS_MAX, UNDER_WAY + FILES_OF_DATABASE * databases)
 
 
 def begun(folders: Sequence[Path], rules_of: RulesOf) -> tuple[Chain, ...]:

@@ -21,7 +21,7 @@ from fedchain.files.layout import SOCKET
 from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import REQUEST_SIZE_MAX
 from fedchain.node.operating.console import status_lines
-from fedchain.node.operating.status import NEW_SOCKET, answer_request, answer_status, ask_status
+from fedchain.node.operating.status import NEW_SOCKET, answer_request, answer_status, ask_status, look_for_node
 from tests.support.node.shell import on_trio
 
 
@@ -220,6 +220,15 @@ def test_a_socket_that_cannot_be_made_is_named_and_leaves_none(tmp_path: Path, n
 
     refuse()
     assert ask_status(tmp_path) is None
+
+
+def test_who_may_open_no_more_files_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*kinds: int) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    (tmp_path / SOCKET).touch()
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert look_for_node(tmp_path) == (None, f"the node in {tmp_path} cannot be asked: Too many open files")
 
 
 @on_trio
