@@ -25,7 +25,7 @@ _payload_hash = attrgetter("payload_hash")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The part of a block that the proof of work seals. The fields are encoded in this order."""
+    """The part of a block that the proof of work seals. The fields are encoded in this order, but the nonce last."""
 
     version: int
     """Format of the block: the version in force."""
