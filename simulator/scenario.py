@@ -73,7 +73,7 @@ class Scenario(Consensus):
     """Root of secret randomness: noise, masks, dealt keys. It is on no chain, unlike the seed of learning; but anybody
     with the scenario can repeat it, so a simulation protects nobody's data."""
     workers: Annotated[int, Range(1, 64)] = 2
-    """Training processes; their number changes the speed and nothing else."""
+    """Training processes; their number changes the speed and, but for the last bits of cohorts, nothing else."""
 
     method: str = _LEARNING["method"]
     hyperparameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Scenario(Consensus):
     hash_rates: tuple[float, ...] = ()
     """Hash rates of the peers by number, as multiples of the rate that each has otherwise; a missing one is 1."""
     idle_sleep: bool = False
-    """Peers that are drawn neither to contribute nor to vote sleep, and catch up when they are drawn.
+    """Peers sleep while they are drawn neither to contribute nor to vote.
 
     Peer 0 stays awake. Many peers then cost no more than the few that are drawn. Sleeping peers follow
     the chain: a waking peer has nothing to catch up with, and no bytes are counted for it.
