@@ -23,8 +23,8 @@ class Sampling(enum.Enum):
 
     SHUFFLED = "shuffled"
     """Disjoint batches of passes in an order that everybody knows: an example is in one batch of each pass. Neighbours
-    differ by one example replaced by another. Keeping an example's batch secret would amplify privacy; no such
-    amplification is claimed."""
+    differ by one example replaced by another, in its place. Keeping an example's batch secret would amplify privacy; no
+    such amplification is claimed."""
 
     POISSON = "poisson"
     """Batches that each example joins by a coin of its own, which is kept private. Neighbours differ by one example
