@@ -10,6 +10,7 @@ from fedchain.chain.encoding import decode, encode
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis
 from fedchain.chain.genesis import (
     GENESIS_SIZE_MAX,
+    KNOWLEDGE_SIZE_MAX,
     Admission,
     AggregatorRule,
     Contributor,
@@ -248,6 +249,16 @@ def test_all_but_a_dedicated_aggregator_participate() -> None:
     assert dedicated.participants == tuple(members[:2])
     assert genesis(3).participants == genesis(3, aggregator=AggregatorRule.FIXED).participants == tuple(members)
     assert Genesis.decode(dedicated.encode()) == dedicated
+
+
+@pytest.mark.parametrize(
+    ("members", "payload", "knowledge"),
+    [(3, 2**20, 3 * 2**20), (300, 2**20, KNOWLEDGE_SIZE_MAX), (3, 2**30, 2**30)],
+)
+def test_knowledge_may_have_the_size_of_all_payloads_up_to_a_limit_but_always_that_of_one(
+    members: int, payload: int, knowledge: int
+) -> None:
+    assert genesis(members, payload_size_max=payload).knowledge_size_max == knowledge
 
 
 def test_round_0_holds_the_setup() -> None:

@@ -7,6 +7,7 @@ import pytest
 from fedchain.crypto.threshold import (
     are_plaintexts_known,
     decode_plaintext_proof,
+    plaintext_proof,
     plaintext_proof_size,
 )
 from fedchain.crypto.threshold.fiat_shamir import CHALLENGE_BITS
@@ -54,6 +55,13 @@ def test_numbers_beyond_their_size_are_refused() -> None:
         replace(proof, randomness=-proof.randomness),
     ):
         assert not are_plaintexts_known(statement, wrong)
+
+
+@pytest.mark.parametrize("most", [3, 4])
+def test_more_ciphertexts_than_a_proof_hides_are_refused(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plaintext_proof, "CIPHERTEXTS_MAX", most)
+    statement, proof = post(small_key())
+    assert are_plaintexts_known(statement, proof) is (len(statement.ciphertexts) <= most)
 
 
 def test_two_posts_of_the_same_plaintexts_share_no_randomness() -> None:

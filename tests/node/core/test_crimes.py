@@ -3,7 +3,7 @@
 import pytest
 
 from fedchain.chain.evidence import EVIDENCE_MAX, Evidence
-from fedchain.chain.membership.change import ChangeKind
+from fedchain.chain.membership.change import ChangeKind, sign_rekey
 from fedchain.chain.membership.member import Standing
 from fedchain.chain.post import Post
 from fedchain.chain.vote import NIL
@@ -20,7 +20,7 @@ from fedchain.network.messages import (
 from fedchain.node.core.effects import Effect
 from fedchain.node.core.notices import Convicted
 from tests.support.chain.builders import double_post, double_vote, genesis, keys, payload, post
-from tests.support.chain.changes import living_genesis, own
+from tests.support.chain.changes import UNTIL, living_genesis, own
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, published, refused, sent
 
 
@@ -229,6 +229,18 @@ def test_a_block_proves_few_crimes_and_the_next_one_the_others() -> None:
     stage.adopt(block)
     stage.final(block)
     assert len(stage.node._parts.crimes.open) == 2
+
+
+def test_of_the_crimes_of_a_member_by_two_keys_a_block_proves_one() -> None:
+    """Two convictions of one member make a block invalid: with them a liar would keep everybody from mining."""
+    stage = Stage(living_genesis(6))
+    stage.accept()
+    had, following = stage.chain.key(stage.genesis.members[3]), keys(10)[9]
+    stage.final(stage.block(changes=[sign_rekey(had, following, stage.genesis.chain_id, sequence=0, until=UNTIL)]))
+    for key in (had, following):
+        stage.receive(EvidenceMessage(double_vote(key, stage.genesis, 1)))
+    assert len(stage.node._parts.crimes.open) == 2
+    assert len(stage.node._parts.crimes.for_block()) == 1
 
 
 def test_a_crime_that_was_proven_while_we_were_away_is_forgotten() -> None:

@@ -9,9 +9,9 @@ from fedchain.chain.vote import NIL
 from fedchain.network.messages import (
     CANDIDATES_MAX,
 )
-from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX
+from fedchain.node.core.ledger import CANDIDATES_OF_MINER_MAX, Ledger
 from fedchain.node.core.voting.journal import Journal
-from tests.support.chain.builders import genesis
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, votes
 from tests.support.node.variants import entries, keep, variants
 
@@ -82,3 +82,14 @@ def test_a_status_tells_first_of_what_a_quorum_voted_for() -> None:
     stage.vote(block, stage.others[:5])
     shown = stage.node._parts.answers.status(stage.node.voting.agreement).candidates
     assert (len(shown), shown[0]) == (CANDIDATES_MAX, block.hash)
+
+
+def test_behind_a_head_that_was_joined_at_memory_holds_no_older_block() -> None:
+    """The blocks between are missing: what was known below them says nothing of what the head was made from."""
+    chain = ChainBuilder(genesis(4))
+    ledger, blocks = Ledger(chain.genesis, MemoryStore()), chain.extend_many(6)
+    for block in (*blocks[:2], blocks[5]):
+        before = chain.states[block.header.parent_hash]
+        ledger.advance(block, chain.certificate(block), before, chain.states[block.hash])
+    assert [*ledger.window()] == [blocks[5]]
+    assert ledger.base_knowledge() == blocks[4].header.knowledge_root

@@ -34,3 +34,12 @@ def test_few_are_told_where_all_are_greeted_by_enough_and_once_the_others_are_he
 ) -> None:
     stage = Stage(genesis(members), is_heard=is_heard)
     assert [len(_told(stage)) for _ in range(3)] == [STATUS_PEERS] * 3
+
+
+def test_ticks_of_timeouts_tell_nobody() -> None:
+    """They come as often as votes and posts ask for them."""
+    stage = Stage(genesis(7))
+    assert len(_told(stage)) == STATUS_PEERS
+    told = [effect for effect in stage.wait(0.8, step_s=0.2) if isinstance(effect, Send)]
+    assert told == []
+    assert len(_told(stage)) == STATUS_PEERS

@@ -207,6 +207,15 @@ def test_whatever_members_send_ballots_stay_small() -> None:
     assert sys.getsizeof(ballots._ballots) < 10_000
 
 
+def test_votes_of_attempts_far_behind_ours_are_dropped() -> None:
+    ballots = Ballots(3)
+    for attempt in (0, 1):
+        ballots.add(_vote(0, attempt=attempt), 0)
+    ballots.reach(ATTEMPTS_BEHIND + 1)
+    assert [len(ballots.ballot(attempt, PREVOTE).first) for attempt in (0, 1)] == [0, 1]
+    assert dict(ballots.sizes()) == {"ballots": 1, "votes": 1}
+
+
 def test_the_two_newest_quorums_are_kept_however_old_they_are() -> None:
     ballots = Ballots(3)
     for attempt in (0, 1, 2):
