@@ -391,10 +391,10 @@ def validate_body(genesis: Genesis, state: State, block: Block, is_valid_signatu
             validate_post(genesis, state, post, is_valid_signature)
         for evidence in block.evidence:
             validate_evidence(genesis, state, evidence, is_valid_signature)
+        validate_room(genesis, state, block.changes)  # before any signature of theirs: a message has room for thousands
         for change in block.changes:
             validate_change(genesis, state, change, is_valid_signature)
             validate_approvals(genesis, state, change)
-        validate_room(genesis, state, block.changes)
         _validate_parent_certificate(genesis, state, block.certificate, is_valid_signature)
     except InvalidBlock:
         raise

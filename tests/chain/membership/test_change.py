@@ -302,6 +302,25 @@ def test_a_block_with_a_change_that_does_not_hold_is_refused(broken: str) -> Non
         judge_block(chain.genesis, before, chain.remake(block, **changes[broken]), None, is_valid_signature)
 
 
+def test_of_more_changes_than_fit_no_signature_is_verified() -> None:
+    """A liar signs thousands of its own that are valid each, and one block with them would hold up everybody."""
+    chain, asked = living(8), list[bytes]()
+    block = chain.extend(changes=[own(chain, 1)])
+
+    def is_valid(signer: bytes, signature: bytes, message: bytes) -> bool:
+        asked.append(signer)
+        return is_valid_signature(signer, signature, message)
+
+    before, many = chain.states[block.header.parent_hash], [own(chain, 1, sequence=0, text=f"{n}") for n in range(17)]
+    judge_block(chain.genesis, before, block, None, is_valid)
+    others = len(asked) - 1
+    asked.clear()
+    bad = chain.remake(block, changes=sorted(many, key=lambda change: change.hash))
+    with pytest.raises(InvalidBlock, match="changes: 17 found, at most 16 fit"):
+        judge_block(chain.genesis, before, bad, None, is_valid)
+    assert len(asked) <= others
+
+
 @pytest.mark.parametrize("who", ["coming", "left", "away", "a former key"])
 def test_who_does_not_count_mines_no_block(who: str) -> None:
     chain = living()
