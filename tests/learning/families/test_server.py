@@ -2,16 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
 
 from fedchain.learning.bulk import PartAccess
 from fedchain.learning.exceptions import NothingToPost
-from fedchain.learning.families.server import ServerState
+from fedchain.learning.families.server import Server, ServerState
 from fedchain.learning.models.registry import describe_model
+from fedchain.learning.models.server import build_server_model
 from fedchain.learning.payload.bulk import AGGREGATOR, NEXT_AGGREGATOR
 from fedchain.learning.payload.codec import encode
 from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import build_method
 from fedchain.learning.round import OffChain
+from fedchain.learning.training.schedule import Schedule
 from tests.support.learning.federation import CLIENTS, with_norm
 from tests.support.learning.mixed_relay import Relay, small
 
@@ -34,6 +37,16 @@ def test_another_aggregator_goes_on_from_the_state_that_was_posted() -> None:
     tensors = federation.tensors("distill", refs[0])
     assert tensors["round"].tolist() == [3]
     np.testing.assert_array_equal(tensors["values"], state.values.numpy())
+
+
+def test_what_the_network_says_before_it_learns_is_found_by_the_place_of_the_example() -> None:
+    draw = torch.Generator().manual_seed(3)
+    features, theirs = torch.randn(10, 13, generator=draw), torch.zeros(10, 5)
+    schedule = Schedule(learning_rate=1e-12, batch_size=4)
+    server = Server(build_server_model((13,), 5, 1), schedule, torch.Generator().manual_seed(4), (0, 1))
+    said = server.train(features, theirs, torch.arange(10) % 5, lambda logits, labels, _: logits.square().mean())
+    torch.testing.assert_close(said, server.predict(features))
+    assert len({tuple(row) for row in said.tolist()}) == 10
 
 
 def test_a_network_that_nobody_gives_out_begins_anew() -> None:

@@ -122,6 +122,9 @@ def test_demlearns_clients_blend_with_their_own_group_or_with_the_root() -> None
         parent = torch.from_numpy(np.concatenate([known[name][group].ravel() for name in names]))
         DemLearn(blend=0.6).receive(client, round)
         torch.testing.assert_close(read_vector(client.model), 0.4 * mine + 0.6 * parent)
+        near = client.state(DemLearnState).group
+        assert near is not None
+        assert torch.equal(near, parent), "training is held near it"
     stranger = new_client()
     mine = read_vector(stranger.model)
     root = torch.from_numpy(np.concatenate([known[name][0].ravel() for name in names]))

@@ -46,6 +46,18 @@ def test_fedcurvs_fisher_information_is_the_mean_of_single_examples_squared_grad
     assert not torch.allclose(found, whole.square())
 
 
+def test_fedcurvs_fisher_information_is_that_of_the_model_in_evaluation_mode() -> None:
+    """In training mode batch normalization takes no single example."""
+    client = new_client(5, "digits-mlp-bn")
+    client.model.train()
+    found, expected = FedCurv().fisher_information(client), torch.zeros(client.info.parameter_count)
+    for place in range(5):
+        _, logits = client.model.eval()(client.train_images[place : place + 1])
+        loss = F.cross_entropy(logits, client.train_labels[place : place + 1])
+        expected += gradient_vector(loss, client.model).square() / 5
+    torch.testing.assert_close(found, expected)
+
+
 def test_fedcurv_sums_what_the_clients_of_the_round_post() -> None:
     payloads = [
         model_of([value])

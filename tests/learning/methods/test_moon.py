@@ -51,6 +51,9 @@ def test_moon_contrasts_with_the_common_and_the_clients_last_model() -> None:
         torch.testing.assert_close(given.common, common(images)[0])
         torch.testing.assert_close(given.previous, previous(images)[0])
         assert given.weight == 0.7
+    kept = client.state(MoonState).previous
+    assert kept is not None
+    assert torch.equal(kept, read_state(client.model)), "of the newest round, and no more of the first"
 
 
 @pytest.mark.parametrize("method", ["moon", "fedintr"])

@@ -1,5 +1,7 @@
 """pFedMe against its formulas."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,21 @@ def test_pfedme_follows_algorithm_1() -> None:
     assert client.steps == 2
 
 
+def test_a_schedule_lowers_the_step_of_the_common_copy() -> None:
+    """Both step sizes are Algorithm 1's; eta alone is `learning_rate`, and falls."""
+    plain = PFedMe(learning_rate=0.01, personal_steps=1, local_steps=1)
+    falling = replace(plain, schedule="step", schedule_rounds=1, schedule_decay=0.5)
+    ways = []
+    for method in (plain, falling):
+        client = new_client()
+        w = read_vector(client.model)
+        posted = method.update(client, Round(3, None))
+        ways.append(vector_of(posted) - w.numpy())
+        torch.testing.assert_close(client.state(PFedMeState).personal, read_vector(client.model))
+    np.testing.assert_allclose(ways[1], 0.25 * ways[0], atol=1e-7)
+    assert np.abs(ways[0]).max() > 1e-4
+
+
 def test_pfedme_may_go_on_from_the_personal_model() -> None:
     method = PFedMe(start="personal", local_steps=1, personal_steps=1)
     client = new_client()
@@ -44,7 +61,7 @@ def test_pfedme_may_go_on_from_the_personal_model() -> None:
     torch.testing.assert_close(read_vector(client.model), expected)
 
 
-@pytest.mark.parametrize(("mixing", "expected"), [(1.0, 3.0), (0.25, 1.5)])
+@pytest.mark.parametrize(("mixing", "expected"), [(1.0, 3.0), (0.25, 1.5), (2.0, 5.0)])
 def test_pfedme_mixes_the_mean_into_the_common_model(mixing: float, expected: float) -> None:
     payloads = [model_of([value]) | examples(1) for value in (2.0, 4.0)]
     assert aggregate(PFedMe(mixing=mixing), payloads, model_of([1.0]))["model.w"].tolist() == [expected]
