@@ -108,9 +108,11 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
         yield Finding(Outcome.OK, "rules", f"at height {found.height}: {amended}")
     keys: list[PrivateKey] = []
     yield from _check_key(config, unlock, genesis, head, keys, is_running)
+    seats = {} if genesis is None else genesis.index if head is None else head.roster.seats
+    member = seats.get(keys[0].public_key) if keys else None
     yield _try("folder", partial(_check_folder, folder, Path(config.genesis), genesis, is_running))
     if not is_running and (folder / TRAINING_FILE).exists():
-        yield _try("training", partial(_check_training, folder / TRAINING_FILE))
+        yield _try("training", partial(_check_training, folder / TRAINING_FILE, genesis, member))
     yield _try("disk", partial(_check_space, folder, genesis if head is None else head.rules))
     if not is_running:
         yield _try("port", partial(_check_port, config.listen))
@@ -119,8 +121,7 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     if config.announce:
         yield _try("announce", partial(_check_announced, config.announce))
     yield from _check_bootstrap(config, genesis, keys, timeout_s)
-    seats = {} if genesis is None else genesis.index if head is None else head.roster.seats
-    if genesis is not None and keys and (member := seats.get(keys[0].public_key)) is not None:
+    if genesis is not None and member is not None:
         yield _try("data", partial(_check_data, config, member, genesis))
     else:
         yield Finding(Outcome.WARN, "data", "not checked: without genesis document and key the member is not known")
@@ -325,12 +326,14 @@ def _check_folder(folder: Path, genesis_path: Path, genesis: Genesis | None, is_
     return f"{folder} has this federation's chain, height {height}{proven}"
 
 
-def _check_training(path: Path) -> str:
+def _check_training(path: Path, genesis: Genesis | None, member: int | None) -> str:
     from fedchain.node.workers.frames import PipeBroken
-    from fedchain.node.workers.training_file import read_training
+    from fedchain.node.workers.training_file import read_training, require_own
 
     try:
         kept = read_training(path)
+        if genesis is not None and member is not None:
+            require_own(path, kept, genesis.chain_id, member)
     except PipeBroken as error:
         raise NodeConfigError(str(error)) from None
     return f"{path.name} has the model after round {kept.round}"

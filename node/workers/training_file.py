@@ -100,6 +100,18 @@ def read_training(path: Path) -> KeptTraining:
         ) from None
 
 
+def require_own(path: Path, found: KeptTraining, chain_id: Hash, member: int) -> None:
+    """Refuse a file of another member, or federation: this one's next answer would take its place.
+
+    Raises PipeBroken.
+    """
+    if (found.chain_id, found.member) != (chain_id, member):
+        raise PipeBroken(
+            f"{path} has the model of peer {found.member} of chain {found.chain_id.hex()[:16]}…, and this is peer "
+            f"{member} of chain {chain_id.hex()[:16]}…: put this one's in its place, or move it away"
+        )
+
+
 def repair_training(path: Path) -> str:
     """Rename the file, to a free name beside it, if it is damaged; what was done, for its operator, or nothing.
 
@@ -145,16 +157,16 @@ class KeptAnswer:
 
     Raises:
         OSError: the disk refuses.
-        PipeBroken: the file is damaged.
+        PipeBroken: the file is damaged, or of another member.
     """
 
     def __init__(self, path: Path, chain_id: Hash, member: int, checkpoint: Callable[[], bytes]) -> None:
         self._path, self._chain_id, self._member, self._checkpoint = path, chain_id, member, checkpoint
-        found = read_training(path) if path.exists() else None
-        is_ours = found is not None and (found.chain_id, found.member) == (chain_id, member)
-        self.kept = found if is_ours else None
-        """The last answer; None if there is none of this member in this federation."""
-        self._drop_all_but(found)
+        self.kept = read_training(path) if path.exists() else None
+        """The last answer; None if there is none yet."""
+        if self.kept is not None:
+            require_own(path, self.kept, chain_id, member)
+        self._drop_all_but(self.kept)
 
     def recall(self, question: QuestionId) -> Kept | None:
         """See :class:`Answers`."""

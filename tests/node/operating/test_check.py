@@ -264,7 +264,12 @@ def test_what_lies_in_the_folder_and_ends_a_start(config: NodeConfig) -> None:
     folder = Path(config.data)
     folder.mkdir(mode=0o700)
     said: dict[str, Any] = {"phase": "update", "round": 3, "knowledge": bytes(32), "answer": [b"", 2, "{}"]}
-    kept = KeptTraining(chain_id=bytes(32), member=0, **said, checkpoint=b"model").encode()
+    chain_id = Genesis.decode(Path(config.genesis).read_bytes()).chain_id
+    foreign = KeptTraining(chain_id=chain_id, member=1, **said, checkpoint=b"model").encode()
+    (folder / TRAINING_FILE).write_bytes(foreign)
+    outcome, text = found(config, "training")
+    assert (outcome, "has the model of peer 1 of chain" in text) == ("fail", True)
+    kept = KeptTraining(chain_id=chain_id, member=0, **said, checkpoint=b"model").encode()
     (folder / TRAINING_FILE).write_bytes(kept)
     assert found(config, "training") == ("ok", f"{TRAINING_FILE} has the model after round 3")
     (folder / TRAINING_FILE).write_bytes(kept[:-1])

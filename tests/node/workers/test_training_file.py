@@ -74,6 +74,19 @@ def test_a_damaged_file_is_set_aside_and_no_other(tmp_path: Path) -> None:
     assert (tmp_path / "training.damaged-1").read_bytes() == bytes(9)
 
 
+@pytest.mark.parametrize(("chain_id", "member"), [(bytes(32), 2), (b"\1" * 32, 1)])
+def test_the_file_of_another_member_is_not_overwritten(tmp_path: Path, chain_id: bytes, member: int) -> None:
+    """Nodes whose data folders were mixed up threw each other's models away, and said nothing."""
+    path, beside = tmp_path / "training", tmp_path / "training.1.bytes"
+    path.write_bytes(KEPT.encode())
+    beside.write_bytes(b"of that member")
+    said = f"^{path} has the model of peer 1 of chain 0000000000000000…, .* peer {member} "
+    with pytest.raises(PipeBroken, match=said):
+        KeptAnswer(path, Hash(chain_id), member, lambda: b"c")
+    assert (read_training(path), beside.exists()) == (KEPT, True)
+    assert KeptAnswer(path, KEPT.chain_id, KEPT.member, lambda: b"c").kept == KEPT
+
+
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_training(tmp_path / "none")
