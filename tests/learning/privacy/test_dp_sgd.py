@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -24,7 +25,12 @@ from fedchain.learning.methods.moon import Moon, Others
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import MODELS
 from fedchain.learning.models.vectors import gradient_vector, read_vector
-from fedchain.learning.privacy.dp_sgd import clipped_sum, draw_poisson_batches, example_gradients
+from fedchain.learning.privacy.dp_sgd import (
+    clipped_sum,
+    draw_poisson_batches,
+    example_gradients,
+    planned_release,
+)
 from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.privacy.noise import add_noise
 from fedchain.learning.privacy.releases import Release, Sampling, total_epsilon
@@ -217,6 +223,32 @@ def test_poisson_batches_are_drawn_in_private_and_as_often_as_they_should() -> N
     assert np.var(sizes) == pytest.approx(400 * 0.1 * 0.9, rel=0.4)
     client.open_secrets = lambda: secrets_of(2)
     assert next(draw_poisson_batches(client, 0.1, "update", 1)).tolist() != next(batches).tolist()
+
+
+@pytest.mark.parametrize("drawn", [[2, 5, 7], [], list(range(12))])
+def test_a_poisson_batch_s_sum_is_divided_by_the_expected_size_whatever_was_drawn(
+    monkeypatch: pytest.MonkeyPatch, drawn: list[int]
+) -> None:
+    """The size that was drawn tells of examples, and no noise is on it."""
+    batches = repeat(torch.tensor(drawn, dtype=torch.int64))
+    monkeypatch.setattr("fedchain.learning.privacy.dp_sgd.draw_poisson_batches", lambda *_: batches)
+    client, before = new_client(), read_vector(new_client().model)
+    client.open_secrets = lambda: secrets_of(0)
+    settings: dict[str, Any] = {"gradient_noise": 1e-9, "gradient_clip": 100.0, "batch_sampling": "poisson"}
+    FedAvg(local_steps=1, batch_size=6, learning_rate=1.0, **settings).train(client, Round(1, None))
+    loss, _ = losses()["fedavg"]
+    one_by_one = new_client()
+    gradients, _ = example_gradients(
+        one_by_one.model, loss, one_by_one.train_images, one_by_one.train_labels, None
+    )  # (12, P)
+    expected = before - gradients[drawn].sum(dim=0) / 6
+    torch.testing.assert_close(read_vector(client.model), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_larger_than_the_data_has_each_example_in_it() -> None:
+    noise = FedAvg(gradient_noise=1.0, batch_sampling="poisson")._gradient_noise
+    release = planned_release(FedAvg(batch_size=32, local_steps=5).schedule_in(1), 12, noise)
+    assert release == Release("gradients", 1.0, 1.0, 5, Sampling.POISSON, 1.0)
 
 
 class Dropping(nn.Module):
