@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable
 
 import anyio
-from anyio import to_thread
 
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.events import Computed
 from fedchain.node.core.jobs import CheckPost, Job, KeepPart, Recompute, Result, VerifySignatures
 from fedchain.node.shell.parts import run_part
+from fedchain.node.shell.threads import in_thread
 from fedchain.node.workers.supervisor import VerifyingWorker
 
 SMALL_JOB_SIZE = 256 * 2**10
@@ -58,7 +58,7 @@ class Computing:
             while True:
                 while self._jobs:
                     job = self._jobs.popleft()
-                    result = await to_thread.run_sync(self._run, job)
+                    result = await in_thread(self._run, job)
                     self._handle(Computed(job, result))
                 self._job_arrived = anyio.Event()
                 await self._job_arrived.wait()

@@ -4,12 +4,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from anyio import to_thread
-
 from fedchain.chain.storage.store import Record, Storage
 from fedchain.crypto.hashing import Hash
 from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.node.core.voting.journal import Journal
+from fedchain.node.shell.threads import in_thread
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile
 
 
@@ -44,7 +43,7 @@ class Disk:
     async def commit(self, records: Sequence[Record], journal: Journal | None) -> None:
         """Store records, and then write the journal."""
         if records or journal is not None:
-            await to_thread.run_sync(self._store_all, records, journal)
+            await in_thread(self._store_all, records, journal)
 
     def _store_all(self, records: Sequence[Record], journal: Journal | None) -> None:
         if records:
@@ -54,14 +53,14 @@ class Disk:
 
     async def retain(self, needed: Collection[Hash]) -> None:
         """Drop all other contents."""
-        await to_thread.run_sync(self.store.retain, needed)
+        await in_thread(self.store.retain, needed)
 
     async def keep_parts(self, needed: frozenset[Hash]) -> None:
         """Drop all other parts."""
         if self.parts is not None:
-            await to_thread.run_sync(self.parts.keep_only, needed)
+            await in_thread(self.parts.keep_only, needed)
 
     async def note_seen(self, seen: SeenBlock) -> None:
         """Add the observations of a block to their file."""
         assert self.timeline is not None, "only a node with a file for them notes any"
-        await to_thread.run_sync(self.timeline.add, seen)
+        await in_thread(self.timeline.add, seen)

@@ -53,6 +53,9 @@ SAID_SIZE_MAX = 8192
 SAID_WAIT_S = 1.0
 """How long the end of a worker waits for its last output; a process that it left behind may keep the pipe open."""
 
+SAID_LOOK_S = 0.002
+"""How often it looks whether that has come."""
+
 
 class WorkerFailed(Exception):
     """The worker could not fulfil a request; trying again at once would not change that."""
@@ -339,7 +342,9 @@ class WorkerProcess:
             if self._process.returncode is None:
                 self._process.kill()
             await self._process.aclose()
-            await anyio.to_thread.run_sync(self._saying.join, SAID_WAIT_S)
+            with anyio.move_on_after(SAID_WAIT_S):
+                while self._saying.is_alive():  # to join it would take another thread, which there may not be now
+                    await anyio.sleep(SAID_LOOK_S)
 
 
 def _start_logging(worker: str, reader: int) -> threading.Thread:

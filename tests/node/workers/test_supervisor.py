@@ -48,6 +48,7 @@ from fedchain.node.workers.supervisor import (
     TrainingWorker,
     VerifyingWorker,
     WorkerFailed,
+    WorkerProcess,
     WorkerStopped,
 )
 from fedchain.node.workers.training_file import read_answer, write_answer
@@ -434,6 +435,19 @@ async def test_a_worker_that_is_gone_is_noticed_although_what_it_began_holds_its
     finally:
         for process in begun.read_text().split():
             os.kill(int(process), signal.SIGKILL)
+
+
+@on_trio
+async def test_a_worker_is_ended_where_the_machine_gives_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    process = await WorkerProcess.start(["verify"])
+    await process.send([])
+    assert await process.receive() == 0
+    monkeypatch.setattr(anyio.to_thread, "run_sync", refuse)
+    await process.close()
+    assert workers_of(os.getpid(), "verify") == []
 
 
 @on_trio
