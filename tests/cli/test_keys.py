@@ -1,6 +1,7 @@
 """Commands on an existing key file: one line and exit code 2 if they cannot be carried out."""
 
 import logging
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -135,6 +136,18 @@ def test_who_opens_an_older_file_is_told_what_to_do(
     old_file(path, NoEncryption())
     assert load_key(path) == KEY
     assert caplog.records == []
+
+
+def test_a_process_that_has_opened_a_key_leaves_no_core_file(path: Path) -> None:
+    """A node that hung and was ended by its service manager left key and passphrase in one, in its working folder."""
+    before, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        KEY.save(path)
+        assert load_key(path) == KEY
+        assert resource.getrlimit(resource.RLIMIT_CORE) == (0, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (before, hard))
 
 
 def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:

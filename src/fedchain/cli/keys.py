@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import shlex
 import sys
 from pathlib import Path
@@ -172,10 +173,13 @@ def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "
     If ``passphrase_file`` is given, the passphrase is read from it; otherwise from the environment, from a credential
     of systemd's, or from the operator. Raises NodeConfigError, too, if the file cannot be used. With ``hint``, it logs
     how a file that an older version encrypted can be made safer.
+
+    The process and its children leave no core file from here on: key and passphrase would stand in it as they are.
     """
     from fedchain.crypto.key_file import is_encrypted, weakness
     from fedchain.crypto.keys import PrivateKey
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     passphrase = _find_passphrase(passphrase_file) if is_encrypted(path) else None
     key = PrivateKey.load(path, passphrase)
     if hint and (found := weakness(path)):
