@@ -1,7 +1,13 @@
 """Dirichlet mixtures of classes."""
 
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchain.learning.config import LearningConfig
+from fedchain.learning.partition.dirichlet import split_per_class, split_per_client
 from tests.support.learning.dealt import LABELS, TEST_LABELS, C, deal
 
 
@@ -19,6 +25,47 @@ def test_dirichlet_grows_more_even_with_alpha() -> None:
         return float(np.std([np.bincount(LABELS[part], minlength=C) for part in partition.train]))
 
     assert spread(0.1) > spread(1.0) > spread(100.0)
+
+
+class Shares:
+    """A generator that deals these shares of each class, one after another, and shuffles nothing."""
+
+    def __init__(self, *shares: Sequence[float]) -> None:
+        self._shares = iter(shares)
+
+    def dirichlet(self, alpha: Sequence[float]) -> NDArray[np.float64]:
+        return np.array(next(self._shares), dtype=np.float64)
+
+    def permutation(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return examples
+
+
+def test_a_client_that_has_its_fair_share_gets_none_of_the_next_class() -> None:
+    """Two clients, eight examples: four are N / K, also where they are exactly as many."""
+    labels, config = np.repeat([0, 1], 4), LearningConfig(clients=2, partition="dirichlet")
+    rng: Any = Shares([1.0, 0.0], [0.5, 0.5])
+    train, test = split_per_class(config, labels, labels, 2, rng)
+    assert [part.tolist() for part in train] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [part.tolist() for part in test] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    rng = Shares([0.75, 0.25], [0.5, 0.5])
+    train, _ = split_per_class(config, labels, labels, 2, rng)
+    assert [part.tolist() for part in train] == [[0, 1, 2, 4, 5], [3, 6, 7]]
+
+
+def test_shares_that_leave_a_client_without_a_test_example_are_drawn_again() -> None:
+    labels, config = np.repeat([0, 1], 40), LearningConfig(clients=2, partition="dirichlet")
+    rng: Any = Shares([0.3, 0.7], [0.3, 0.7], [0.5, 0.5], [0.5, 0.5])
+    train, test = split_per_class(config, labels, np.array([0, 0, 1]), 2, rng)
+    assert [len(part) for part in train] == [40, 40]
+    assert [part.tolist() for part in test] == [[0], [1, 2]]
+
+
+def test_hsu_s_prior_is_the_whole_s_frequencies() -> None:
+    labels = np.repeat([0, 1, 2], [700, 200, 100])
+    config = LearningConfig(clients=10, partition="dirichlet-hsu", dirichlet_alpha=1e5)
+    train, _ = split_per_client(config, labels, labels, 3, np.random.default_rng(0))
+    first = np.bincount(labels[train[0]], minlength=3)
+    assert np.abs(first - [70, 20, 10]).max() <= 15, "where classes were equally likely: 33 each"
 
 
 def test_hsu_s_clients_are_of_one_size_and_each_has_a_mixture_for_training_and_test() -> None:
