@@ -90,8 +90,9 @@ def _read_simulation(folder: Path) -> Row:
     result = json.loads(read_found(ending).decode()) if ending.exists() else None
     files = [path for name in (RESULT_FILE, METRICS_FILE, SCENARIO_FILE) if (path := folder / name).exists()]
     closed, asked = int(rows[-1].get("round", 0)) if rows else 0, int(scenario.get("rounds", 0))
-    if any("rounds" in change.get("values", {}) for change in scenario.get("changes", ())):
-        asked = max(asked, closed) if result is None else closed  # an amendment moves the end once a block counts it
+    changes = sorted(scenario.get("changes", ()), key=lambda change: int(change.get("round", 0)))
+    if ends := [change["values"]["rounds"] for change in changes if "rounds" in change.get("values", {})]:
+        asked = int(ends[-1]) if result is None else closed  # an amendment moves the end once a block counts it
     return Row(
         folder=str(folder),
         kind="simulation",

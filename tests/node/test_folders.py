@@ -79,6 +79,17 @@ def test_a_run_that_was_interrupted_or_broke_a_promise(
     assert (row.state, row.rounds) == (state, rounds)
 
 
+@pytest.mark.parametrize(("given", "end"), [({"result": None, "closed": 1}, 7), ({"closed": 2}, 2)])
+def test_a_run_whose_end_members_move(tmp_path: Path, given: dict[str, Any], end: int) -> None:
+    scenario = simulated(tmp_path / "one", **given) / "scenario.toml"
+    later, sooner = (
+        '[[changes]]\nround = {}\nkind = "amend"\nvalues = {{ rounds = {} }}\n'.format(*at) for at in ((3, 7), (2, 9))
+    )
+    scenario.write_text(scenario.read_text() + later + sooner)
+    (row,) = find_rows(tmp_path)
+    assert row.of == end
+
+
 def test_a_damaged_run_hides_no_other_and_the_newest_is_first(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "old")):
         place = simulated(tmp_path / "deep" / name)
