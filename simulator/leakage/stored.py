@@ -65,7 +65,7 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
             common = common_model(learner, rules, reader, round_number, knowledge)
             for objective in OBJECTIVES:
                 if objective != "closed-form" or has_closed_form(common, len(post.labels)):
-                    attacker = Attacker(common, method, view, search, round_number=round_number)
+                    attacker = Attacker(common, method, view, search, options.informed, round_number)
                     scores = attacker.attack(post, objective, generator)
                     yield Finding(name, objective, scores)
         elif "prototypes" in post.posted:

@@ -1,6 +1,6 @@
 """``fedchain attack``: what others could read in members' posts. Nothing heavy is imported before it runs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,12 +22,21 @@ if TYPE_CHECKING:
 Found = tuple[str, "Iterator[Finding]"]
 """Title of the table, and its findings as they come."""
 
+_OF_FOLDERS = frozenset({"round", "sender", "attacker"})
+"""Settings of an attack on a stored chain alone."""
+
+_OF_ALL = frozenset({"informed", "iterations", "search_rate", "total_variation"})
+"""Settings of every attack; all that are left are of one on clients that post for it."""
+
 _FIXED = frozenset({"peers", "rounds", "name", "method", "hyperparameters", *IN_FILE})
 """Fields of a scenario that an attack chooses by itself, or that have an option."""
 
+_OF_CHAINS = frozenset({*IN_FILE, "churn", "committee_size", "contribution_quorum", "degree", "idle_sleep"})
+"""Fields of a scenario that fit its own peers, and change nothing where clients post without a chain and a network."""
+
 METHOD_HELP = (
     "Attack posts of this method alone (or FILE.py:Class); default: the scenario's, or FedAvg, FedReg, MG and "
-    "prototypes."
+    "prototypes. FILE.py:Class beside a folder is the chain's own method, if its file is not found; it is run: trust it."
 )
 
 attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)
@@ -72,8 +81,10 @@ def inversion(
         if (folder is None) != (not options.sender):
             raise ScenarioError("a stored chain's folder and --set sender=… name a post together; give both or neither")
         if folder is not None:
-            title, found = _stored(folder, options, others)
+            title, found = _stored(folder, method, options, own.keys() - _OF_FOLDERS - _OF_ALL, others)
         else:
+            if misplaced := sorted(own.keys() & _OF_FOLDERS):
+                raise ScenarioError(f"{', '.join(misplaced)}: this is for the folder of a stored chain")
             with settings_offered(others, (row.name for row in _rows())):
                 scenario, is_given = _scenario(target, method, options, others)
             if is_given and scenario.method == "fededs":
@@ -86,6 +97,7 @@ def inversion(
 def _scenario(path: Path | None, method: str, options: Inversion, settings: Mapping[str, Any]) -> tuple[Scenario, bool]:
     """The scenario whose clients are attacked, and whether a method was given with it."""
     stated = {} if path is None else read_toml(path, ScenarioError)
+    stated = {name: value for name, value in stated.items() if name not in _OF_CHAINS}
     known = {item.name for item in fields(Scenario)} - _FIXED
     values = {"partition": "iid"} | stated | {name: value for name, value in settings.items() if name in known}
     values |= {"method": method} if method else {}
@@ -121,11 +133,23 @@ def _encrypted(scenario: Scenario, options: Inversion) -> Found:
     return f"{scenario.dataset}: encrypted images of FedEDS", attack_encrypted(scenario, options)
 
 
-def _stored(folder: Path, options: Inversion, settings: Mapping[str, Any]) -> Found:
-    """Attack a post of a stored chain, which names its own task: of the scenario's settings it takes ``data_dir``."""
+def _stored(
+    folder: Path, method: str, options: Inversion, misplaced: Collection[str], settings: Mapping[str, Any]
+) -> Found:
+    """Attack a post of a stored chain, which names its own task: of the scenario's settings it takes ``data_dir``.
+
+    A ``method`` names the file of the chain's own one.
+    """
+    from fedchain.learning.registry import is_file_path
+    from fedchain.node.founding.task import use_method_file
     from fedchain.simulator.leakage.stored import attack_stored
 
-    if unknown := settings.keys() - {"data_dir"}:
+    unknown = {*misplaced, *settings} - {"data_dir"}
+    if method and is_file_path(method):
+        use_method_file(method)
+    elif method:
+        unknown.add("--method")
+    if unknown:
         raise ScenarioError(f"a chain says by itself what was learned; {', '.join(sorted(unknown))} is not taken")
     found = attack_stored(folder, options, _search(options), str(settings.get("data_dir", "")))
     return f"what {options.sender} posted in round {options.round}", found

@@ -54,6 +54,7 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
     [
         (("two", "1"), "posts of this federation take 2 local steps"),
         (("one", "9"), "the chain ended with round 2"),
+        (("one", "1", *sets(informed="true")), "an informed attack needs FedReg, not FedAvg"),
     ],
 )
 def test_posts_that_are_not_there_or_of_more_steps_are_refused(
@@ -61,7 +62,7 @@ def test_posts_that_are_not_there_or_of_more_steps_are_refused(
 ) -> None:
     folder, members = chains[arguments[0]]
     post = sets(sender=address(members[0]), round=arguments[1])
-    result = invert(folder, *post, "--out", tmp_path / "out")
+    result = invert(folder, *post, *arguments[2:], "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert words in result.stderr
     assert not (tmp_path / "out").exists()
