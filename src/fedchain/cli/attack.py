@@ -36,7 +36,8 @@ _OF_CHAINS = frozenset({*IN_FILE, "churn", "committee_size", "contribution_quoru
 
 METHOD_HELP = (
     "Attack posts of this method alone (or FILE.py:Class); default: the scenario's, or FedAvg, FedReg, MG and "
-    "prototypes. FILE.py:Class beside a folder is the chain's own method, if its file is not found; it is run: trust it."
+    "prototypes. Beside a folder, FILE.py:Class is the chain's own method, if its file is not found; the file is run: "
+    "trust it."
 )
 
 attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)
