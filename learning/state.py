@@ -18,6 +18,20 @@ Record = TypeVar("Record")
 
 _SCALARS = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""How a safetensors file names the types that a model, or a method's memory, may have."""
+
 
 def validate_kind(kind: type) -> None:
     """Raise `TypeError` for a class of records that no checkpoint can hold."""
@@ -37,14 +51,20 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
             continue
         if kind in _SCALARS:
             _validate(record, name, value, int | float | np.generic)
+            if kind is not float and not (-(2**63) <= value < 2**63 and kind(value) == value):
+                what = f"{type(record).__name__}.{name} is {value}"
+                stated = "int, of 64 bits" if kind is int else "bool"
+                raise OwnCodeFailed(f"{what}, which would come back as another number: it is stated as {stated}")
             written[name] = torch.tensor(value, dtype=_SCALARS[kind])
         elif kind is torch.Tensor:
-            _validate(record, name, value, torch.Tensor)
+            _validate_tensor(record, name, value)
             written[name] = value.detach()
         else:
             _validate(record, name, value, kind)
             for key, item in value.items() if kind is dict else enumerate(value):
-                _validate(record, f"{name}[{key!r}]", item, torch.Tensor)
+                _validate_tensor(record, f"{name}[{key!r}]", item)
+                if kind is dict and not isinstance(key, str):
+                    raise OwnCodeFailed(f"{type(record).__name__}.{name} has the key {key!r}, which must be a text")
                 written[f"{name}.{key}"] = item.detach()
     return written
 
@@ -55,13 +75,20 @@ def _validate(record: Any, place: str, value: Any, kind: Any) -> None:
         raise OwnCodeFailed(f"{type(record).__name__}.{place} holds {type(value).__name__}, not {expected}")
 
 
+def _validate_tensor(record: Any, place: str, value: Any) -> None:
+    _validate(record, place, value, torch.Tensor)
+    if value.dtype not in DTYPES or value.layout is not torch.strided or value.is_meta:
+        found = f"{value.dtype}, {value.layout}, on {value.device}"
+        raise OwnCodeFailed(f"{type(record).__name__}.{place} is of {found}: no checkpoint can hold that")
+
+
 def record_size(record: Any) -> int:
     """Return the bytes of a record's tensors."""
     size = 0
     for item in fields(record):
         value = getattr(record, item.name)
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
-        size += sum(part.nbytes for part in parts if isinstance(part, torch.Tensor))
+        size += sum(part.numel() * part.element_size() for part in parts if isinstance(part, torch.Tensor))
     return size
 
 

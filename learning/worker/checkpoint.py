@@ -14,7 +14,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.models.low_rank import ORIGINAL
 from fedchain.learning.payload.document import Buffer
 from fedchain.learning.payload.tensor_file import file_pieces
-from fedchain.learning.state import write_record
+from fedchain.learning.state import DTYPES, write_record
 
 MODEL_PREFIX, _STATE = "model.", "state."
 
@@ -162,27 +162,12 @@ def load_state(client: Client, data: bytes) -> None:
 
 def state_pieces(state: ClientState, metadata: Mapping[str, str] = MappingProxyType({})) -> Iterator[Buffer]:
     """Yield a safetensors file of some tensors, one after the other; the metadata are texts that stand beside them."""
-    stated = {name: (_DTYPES[value.dtype], tuple(value.shape)) for name, value in state.items()}
+    stated = {name: (DTYPES[value.dtype], tuple(value.shape)) for name, value in state.items()}
 
     def data_of(name: str) -> Buffer:
         return state[name].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
     return file_pieces(stated, data_of, metadata)
-
-
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-"""How the file names the types that a model, or a method's memory, may have."""
 
 
 def _named(prefix: str, tensors: ClientState) -> ClientState:

@@ -1,5 +1,6 @@
 """A method's memory survives a checkpoint, field by field."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,14 @@ def test_a_field_that_no_checkpoint_can_hold_is_refused() -> None:
         ({"vector": np.zeros(2)}, "vector holds ndarray, not Tensor"),
         ({"window": [torch.zeros(2)]}, "window holds list, not tuple"),
         ({"model": {"a": 3}}, r"model\['a'\] holds int, not Tensor"),
+        ({"model": {3: torch.zeros(2)}}, "model has the key 3, which must be a text"),
+        ({"vector": torch.zeros(2, dtype=torch.complex64)}, "vector is of torch.complex64, torch.strided, on cpu: no "),
+        ({"vector": torch.eye(2).to_sparse()}, "vector is of torch.float32, torch.sparse_coo, on cpu: no checkpoint"),
+        ({"window": (torch.zeros(2, device="meta"),)}, r"window\[0\] is of torch.float32, torch.strided, on meta: no "),
+        ({"count": 2**63}, "count is 9223372036854775808, which would come back as another number: it is stated as in"),
+        ({"count": 2.5}, "count is 2.5, which would come back as another number: it is stated as int, of 64 bits"),
+        ({"count": math.nan}, "count is nan, which would come back as another number"),
+        ({"is_tired": 2}, "is_tired is 2, which would come back as another number: it is stated as bool"),
     ],
 )
 def test_a_field_that_holds_something_else_than_it_says_is_told(values: dict[str, Any], message: str) -> None:
