@@ -71,20 +71,22 @@ class NextKey:
         return found
 
     def make(self) -> PrivateKey:
-        """The next key, made and stored unless it is there.
+        """The next key, made and stored unless it is there. A copy of the key itself, as from a backup of when that was
+        the next one, is none.
 
         Raises KeyFileError, also where the key file is protected in another way than this process knows: the next key
         would be protected as that one was, and nobody could open it with the passphrase that there is now.
         """
-        if (known := self.read()) is not None:
-            return known
+        known = self.read()
         try:
-            PrivateKey.load(self._path, self._passphrase)
+            own = PrivateKey.load(self._path, self._passphrase)
         except KeyFileError as error:
             reason = f"{error}; if it was encrypted anew since this node started, start the node again first"
             raise KeyFileError(f"no next key is made: {reason}") from None
+        if known is not None and known.public_key != own.public_key:
+            return known
         key = PrivateKey.generate()
-        key.save(self._next, self._passphrase)
+        key.save(self._next, self._passphrase, replace=known is not None)
         return key
 
     def take(self, former: PublicKey) -> None:

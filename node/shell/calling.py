@@ -19,6 +19,7 @@ from typing import Protocol
 
 import anyio
 
+from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.core.node import Node
@@ -116,8 +117,11 @@ class Caller:
             await anyio.sleep(LOOK_S)
             if self._next is None and self._files.is_there:
                 self._next = self._files.read()
-            if self._next is not None and self._next.public_key in service.node.head.roster.members:
-                raise NodeStopped(f"this key was replaced by {address(self._next.public_key)}")
+            following = self._next
+            if following is not None and following.public_key in service.node.head.roster.members:
+                if has_replaced(following.public_key, self._own.public_key, service.node.head):
+                    raise NodeStopped(f"this key was replaced by {address(following.public_key)}")
+                following = None
             before, height = height, service.node.head.height
             is_other, is_alone = self.key is not self._own, _is_alone(service)
             have_it = -1 < before < height or not (is_alone or service.node.lagging(height))
@@ -127,7 +131,7 @@ class Caller:
             # Those that do not know the next key yet let it in as well, as a guest's, whose word they do not count.
             is_in_vain = (is_other and height == before) or is_alone
             if is_in_vain and not is_other:
-                self._other = self._former_at(service) or self._next
+                self._other = self._former_at(service) or following
             alone_s = alone_s + LOOK_S if is_in_vain and self._other is not None else 0.0
             if not is_other and self._has_stood_for_long(service, wanted, moved=before not in (-1, height)):
                 self._other = self._next_older()
@@ -159,6 +163,15 @@ class Caller:
         if former is not None and former not in self._former:
             self._former[former] = self._files.read_former(former)
         return None if former is None else self._former[former]
+
+
+def has_replaced(following: PublicKey, own: PublicKey, head: State) -> bool:
+    """Whether a head counts the key that is in the next one's file in place of the own one.
+
+    While the own one counts, a member that has the other one is somebody else, or the file is an old copy of the own
+    key's: it would be taken for a new one, which has signed nothing.
+    """
+    return following in head.roster.members and own not in head.roster.members
 
 
 def _are_too_few(service: Connected, wanted: int) -> bool:

@@ -51,7 +51,7 @@ from fedchain.node.operating.metrics import answer_metrics
 from fedchain.node.operating.preflight import raise_file_limit, secure_folder
 from fedchain.node.operating.service_manager import ServiceManager
 from fedchain.node.operating.status import answer_status
-from fedchain.node.shell.calling import Caller
+from fedchain.node.shell.calling import Caller, has_replaced
 from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
@@ -305,7 +305,7 @@ async def _serve(
 def _goes_on(joining: Joining, service: Service) -> bool:
     """Whether the member has its next key now, which is here."""
     following = joining.next_key.read()
-    if following is None or following.public_key not in service.node.head.roster.members:
+    if following is None or not has_replaced(following.public_key, joining.key.public_key, service.node.head):
         return False
     log.info("this member has another key now, %s: going on with it", address(following.public_key))
     return True

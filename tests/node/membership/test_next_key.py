@@ -36,6 +36,16 @@ def test_the_next_key_is_made_once_and_protected_as_the_one_before(tmp_path: Pat
         PrivateKey.load(tmp_path / "key.pem.next", None)
 
 
+def test_a_copy_of_the_key_is_no_next_one(tmp_path: Path) -> None:
+    """A backup has the next key of then, which may be the key itself by now."""
+    path, key = old_key(tmp_path)
+    key.save(tmp_path / "key.pem.next", "secret")
+    files = NextKey(path, CHAIN, "secret")
+    made = files.make()
+    assert made.public_key != key.public_key
+    assert files.make() == made == files.read()
+
+
 def test_it_gets_another_passphrase_once(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     PrivateKey.generate().save(path, None)

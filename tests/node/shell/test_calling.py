@@ -13,7 +13,7 @@ from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.node.shell.calling import Caller
+from fedchain.node.shell.calling import Caller, has_replaced
 from fedchain.node.shell.run import limits_of
 from fedchain.node.shell.service import NodeStopped, Service
 from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys
@@ -140,6 +140,19 @@ async def test_a_node_whose_chain_names_the_next_key_stops_however_long_ago_that
         chain.extend()
     with pytest.raises(NodeStopped, match=address(NEXT.public_key)):
         await Caller(OWN, Files(NEXT)).wait(connected(chain.state, *OTHERS), lambda: None, WANTED)
+
+
+@pytest.mark.parametrize("following", [OWN, OTHERS[0]], ids=["a copy of its own", "another member's"])
+@on_trio
+async def test_a_copy_of_the_own_key_or_of_another_member_s_is_no_next_one(following: PrivateKey) -> None:
+    """The node went on with it: its journal was set aside, and what it had signed was forgotten."""
+    caller, head = Caller(OWN, Files(following)), ChainBuilder(genesis(4, version=3)).state
+    assert not has_replaced(following.public_key, OWN.public_key, head)
+    for let_in in ((), OTHERS):
+        with anyio.move_on_after(0.1) as scope:
+            await caller.wait(connected(head, *let_in), lambda: None, WANTED)
+        assert scope.cancelled_caught, "nor is it a name under which this node calls"
+    assert has_replaced(NEXT.public_key, OWN.public_key, replaced().state)
 
 
 @pytest.mark.parametrize("moves", [False, True])
