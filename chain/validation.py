@@ -144,6 +144,10 @@ def validate_vote(
         raise InvalidSignature("electorate", found)
     # The voter itself signed this, for this height and attempt of this chain.
     _check_signature(genesis, vote.voter, vote, is_valid_signature)
+    _validate_form(genesis, vote)
+
+
+def _validate_form(genesis: Genesis, vote: Vote) -> None:
     measures = vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
     # One statement has one form: only a precommit for a block carries a time and a mining time.
     if not measures and (vote.clock_ms or vote.mining_ms):
@@ -290,8 +294,11 @@ def _validate_crime(genesis: Genesis, evidence: Evidence, is_valid_signature: Si
     check(first.hash < second.hash, InvalidEvidence, "order", f"{second.hash.hex()} follows {first.hash.hex()}")
     for statement in (first, second):
         try:
+            # No honest member signs another form, and a state has no room for all that may stand in such a vote.
+            if isinstance(statement, Vote):
+                _validate_form(genesis, statement)
             _check_signature(genesis, evidence.culprit, statement, is_valid_signature)
-        except InvalidSignature as error:
+        except (InvalidSignature, InvalidVote) as error:
             raise InvalidEvidence("evidence", str(error)) from None
 
 

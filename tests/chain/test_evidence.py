@@ -8,6 +8,8 @@ import pytest
 from fedchain.chain.encoding import decode, encode
 from fedchain.chain.evidence import Evidence, Statement, evidence_of, excludes
 from fedchain.chain.exceptions import AlreadyKnown, InvalidEncoding, InvalidEvidence, Refused
+from fedchain.chain.membership.turnout import Turnout
+from fedchain.chain.state import CRIME_SIZE_MAX
 from fedchain.chain.validation import validate_evidence
 from fedchain.chain.vote import NIL, Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -106,6 +108,35 @@ def test_an_honest_member_may_sign_both(name: str, one: Statement, other: Statem
     assert not excludes(one, other)
     assert not excludes(other, one)
     _expect(Evidence(one, other), InvalidEvidence, "statements: one does not exclude the other")
+
+
+MARKS = Turnout(0, 0, b"\xff" * 1024, b"\xff" * 1024)
+"""All that one vote may mark."""
+
+FORMLESS: dict[str, dict[str, Any]] = {
+    "what version 2 does not know": {"turnout": MARKS},
+    "a prevote that measures": {"kind": PREVOTE, "clock_ms": 1},
+    "no time": {"mining_ms": 2**48 + 1},
+}
+
+
+@pytest.mark.parametrize("form", FORMLESS)
+def test_votes_of_a_form_that_nobody_counts_prove_nothing(form: str) -> None:
+    one, other = (_vote(block_hash=block, **FORMLESS[form]) for block in (BLOCK_HASH, OTHER_HASH))
+    with pytest.raises(InvalidEvidence, match=r"^evidence: (turnout|measurements): "):
+        validate_evidence(GENESIS, STATE, evidence_of(one, other), is_valid_signature)
+
+
+def test_the_largest_crime_of_each_member_fits_into_a_state() -> None:
+    """Else one liar would keep everybody that lost its disk from ever joining again: no state is fetched beyond that."""
+    said = {"height": 2**64 - 1, "attempt": 2**64 - 1, "clock_ms": 2**48, "mining_ms": 2**48}
+    number, large = 2**64 - 1, post(KEYS[0], GENESIS, 2**64 - 1, payload(1), phase=2**64 - 1)
+    others = (replace(large, payload_size=number), replace(large, payload_size=number - 1))
+    posts = (replace(item, signature=KEYS[0].sign(item.signing_message(GENESIS.chain_id))) for item in others)
+    for one, other in ((_vote(**said), _vote(block_hash=OTHER_HASH, **said)), posts):
+        crime = evidence_of(one, other)
+        validate_evidence(GENESIS, STATE, crime, is_valid_signature)
+        assert len(encode(crime.to_record())) <= CRIME_SIZE_MAX
 
 
 @pytest.mark.parametrize("place", ["first", "second"])

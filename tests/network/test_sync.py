@@ -44,6 +44,23 @@ def test_several_are_asked_at_once_and_no_more_before_they_answer_or_stall() -> 
     assert [peer for peer, _ in catch_up.ask(0, STALL_MS, 8)] == [LIAR], "those that stalled are passed over"
 
 
+def test_a_peer_that_was_asked_for_what_came_otherwise_did_not_stall() -> None:
+    catch_up = a_catch_up()
+    catch_up.claim(HONEST, 5)
+    assert catch_up.ask(4, 0, 8) == [(HONEST, GetFinal(5, FINALS_MAX))]
+    catch_up.reached(5)
+    catch_up.claim(HONEST, 6)
+    assert catch_up.ask(5, STALL_MS, 8) == [(HONEST, GetFinal(6, FINALS_MAX))]
+
+
+def test_who_takes_a_claim_back_is_ahead_no_more() -> None:
+    catch_up = a_catch_up()
+    for height, highest in ((FAR, FAR), (7, 9), (8, 9), (9, 9), (10, 10)):
+        catch_up.claim(LIAR, height)
+        catch_up.claim(HONEST, 9)
+        assert catch_up.highest == highest
+
+
 def test_two_that_claim_what_they_do_not_have_cost_one_stall() -> None:
     catch_up = a_catch_up()
     catch_up.claim(LIAR, FAR)

@@ -31,6 +31,7 @@ from fedchain.crypto.hashing import Hash
 from fedchain.network.downloads import Downloads
 from fedchain.network.messages import (
     CandidateMessage,
+    Chunk,
     EvidenceMessage,
     FinalMessage,
     GetContent,
@@ -295,6 +296,20 @@ def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() ->
     assert crowd.stage.digest() == before
 
 
+def test_what_another_peer_says_in_place_of_the_one_that_leads_changes_nothing() -> None:
+    """It could end each walk with a word otherwise."""
+    crowd, (first, other, *_) = a_crowd(), newest_members()
+    crowd.add_honest(first)
+    crowd.run(lambda: bool(sent(crowd.effects, GetLight)), 10)
+    (question,), before = sent(crowd.effects, GetLight), crowd.stage.digest()
+    for said in (None, crowd.light(crowd.blocks[question.height - 1])):
+        assert refused(crowd.stage.receive(LightMessage(question.height, said), other)) == ["OutOfWindow"]
+    assert crowd.stage.digest() == before
+    walk = joining_of(crowd)._walk
+    assert walk is not None
+    assert walk.asked == question
+
+
 def test_what_one_peer_led_through_is_not_asked_for_again() -> None:
     """The first gives up half way; the next goes on where it ended."""
     crowd, (first, second, *_) = a_crowd(), newest_members()
@@ -416,6 +431,9 @@ def _of_another_past(message: Message) -> Answers:
     elif isinstance(message, GetLight) and message.low < len(blocks):
         last = min(message.height, len(blocks))
         yield 0, LightMessage(message.height, light(other, blocks[last - 1].hash))
+    elif isinstance(message, GetContent):
+        states = {state.root: state.encode() for state in other.states.values()}
+        yield 0, Chunk(message.content_hash, message.offset, states.get(message.content_hash, b"")[message.offset :])
 
 
 def test_the_next_peer_begins_anew_where_one_led_to_another_past_and_fell_silent() -> None:
