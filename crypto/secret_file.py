@@ -106,7 +106,7 @@ def read_secret(path: Path, passphrase: str | None) -> tuple[str, bytes, str | N
         raise KeyFileError(f"{path} cannot be opened: {str(error).partition('. ')[0]}") from None
     except IncorrectPassphraseError:
         raise KeyFileError(f"{path} cannot be opened: the passphrase is wrong or the file is damaged") from None
-    except ValueError:
+    except (ValueError, TypeError, IndexError):  # of a field of another type, or one that ends too soon
         raise KeyFileError(f"{path} cannot be opened: it is damaged, or protected in a way that is not known") from None
     return oid, data, claimed
 

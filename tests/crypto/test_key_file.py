@@ -217,8 +217,8 @@ def test_another_key_s_address_is_noticed(path: Path) -> None:
 # --- files that want too much
 
 
-def with_numbers(content: bytes, *numbers: int) -> str:
-    """The same file with other parameters of its key derivation."""
+def with_numbers(content: bytes, *numbers: int | bytes) -> str:
+    """The same file with other parameters of its key derivation; bytes are the encoding of something else."""
     der, _, _ = PEM.decode(content.decode().partition("address")[0])
     outer = DerSequence().decode(der)
     scheme = DerSequence().decode(outer[0])
@@ -242,10 +242,12 @@ def with_numbers(content: bytes, *numbers: int) -> str:
         ((3, 8, 1), "damaged, or protected in a way that is not known"),
         ((0, 0, 0), "damaged, or protected in a way that is not known"),
         ((-1, 8, 1), "damaged, or protected in a way that is not known"),
+        ((b"\x04\x01\x08", 8, 1), "damaged, or protected in a way that is not known"),  # a string
+        ((b"\x02\x80", 8, 1), "damaged, or protected in a way that is not known"),  # without length
     ],
 )
 def test_a_hostile_file_takes_neither_memory_nor_time(
-    path: Path, locked: bytes, numbers: tuple[int, ...], reason: str
+    path: Path, locked: bytes, numbers: tuple[int | bytes, ...], reason: str
 ) -> None:
     put(path, with_numbers(locked, *numbers))
     tracemalloc.start()
