@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedchain.files.json_text import to_json
+from fedchain.files.spool import write_whole
 
 log = logging.getLogger("fedchain.node")
 
@@ -155,9 +156,7 @@ class TimelineFile:
             file.seek(0 if size + size_bytes <= SIZE_MAX else size - SIZE_MAX // 2)
             lines = file.read().splitlines(keepends=True)
         whole = lines[(1 if size + size_bytes > SIZE_MAX else 0) : len(lines) - (not is_whole)]
-        unfinished = self._path.with_suffix(".unfinished")
-        unfinished.write_bytes(b"".join(whole))
-        unfinished.replace(self._path)
+        write_whole(b"".join(whole), self._path)  # half a file would take the last room from the chain
 
 
 def newest_lines(blocks: Sequence[SeenBlock], line_of: Callable[[SeenBlock], bytes] | None = None) -> bytes:

@@ -2,12 +2,13 @@
 
 import json
 import logging
+import resource
 from pathlib import Path
 
 import pytest
 
 from fedchain.node.shell import timeline
-from fedchain.node.shell.timeline import SeenBlock, TimelineFile, members_in, members_text
+from fedchain.node.shell.timeline import SeenBlock, TimelineFile, line_of_block, members_in, members_text
 
 LINE = SeenBlock(1, "ab" * 32, 200, 3_000, ())
 
@@ -48,6 +49,22 @@ def test_the_older_half_goes_when_the_file_is_full(tmp_path: Path, monkeypatch: 
     assert max(sizes) <= 1_000
     assert heights == [*range(heights[0], 51)]
     assert len(heights) >= 3
+
+
+def test_a_disk_that_fills_keeps_no_half_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.jsonl"
+    torn = line_of_block(LINE) * 1_000 + b'{"height":2,"ha'
+    path.write_bytes(torn)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(torn) // 2, usual[1]))
+    try:
+        TimelineFile(path).add(LINE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert [item.name for item in tmp_path.iterdir()] == ["timeline.jsonl"]
+    assert path.read_bytes() == torn
+    TimelineFile(path).add(LINE)
+    assert path.read_bytes() == line_of_block(LINE) * 1_001
 
 
 def test_a_disk_that_refuses_is_told_of_once_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
