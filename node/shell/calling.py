@@ -24,6 +24,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.core.node import Node
 from fedchain.node.shell.service import NodeStopped
+from fedchain.node.shell.threads import in_thread
 
 log = logging.getLogger("fedchain.node")
 
@@ -39,7 +40,8 @@ Others do so, too: all have to be here under their own keys for most of the time
 
 
 class Following(Protocol):
-    """A node's keys beside its own: the next one, and the former one."""
+    """A node's keys beside its own: the next one, and the former one. To read one behind a passphrase takes a second on
+    purpose, in which the node has to vote: that is done in a thread."""
 
     @property
     def is_there(self) -> bool:
@@ -116,7 +118,7 @@ class Caller:
         while alone_s < ALONE_S:
             await anyio.sleep(LOOK_S)
             if self._next is None and self._files.is_there:
-                self._next = self._files.read()
+                self._next = await in_thread(self._files.read)
             following = self._next
             if following is not None and following.public_key in service.node.head.roster.members:
                 if has_replaced(following.public_key, self._own.public_key, service.node.head):
@@ -131,10 +133,10 @@ class Caller:
             # Those that do not know the next key yet let it in as well, as a guest's, whose word they do not count.
             is_in_vain = (is_other and height == before) or is_alone
             if is_in_vain and not is_other:
-                self._other = self._former_at(service) or following
+                self._other = await self._former_at(service) or following
             alone_s = alone_s + LOOK_S if is_in_vain and self._other is not None else 0.0
             if not is_other and self._has_stood_for_long(service, wanted, moved=before not in (-1, height)):
-                self._other = self._next_older()
+                self._other = await self._next_older()
                 if self._other is not None:
                     break
         self._is_due = True
@@ -148,20 +150,20 @@ class Caller:
             self._stands_s = 0.0
         return is_over
 
-    def _next_older(self) -> PrivateKey | None:
+    async def _next_older(self) -> PrivateKey | None:
         """A former key, each in its turn; None if there is none."""
         if self._older is None:
-            self._older = self._files.read_all_former()
+            self._older = await in_thread(self._files.read_all_former)
         if self._older:
             self._older.append(self._older.pop(0))
         return self._older[-1] if self._older else None
 
-    def _former_at(self, service: Connected) -> PrivateKey | None:
+    async def _former_at(self, service: Connected) -> PrivateKey | None:
         """The key that the own one replaced lately, as those that lack the block of it know it."""
         successors, own = service.node.head.roster.successors, self._own.public_key
         former = next((old for old, new in successors.items() if new == own), None)
         if former is not None and former not in self._former:
-            self._former[former] = self._files.read_former(former)
+            self._former[former] = await in_thread(self._files.read_former, former)
         return None if former is None else self._former[former]
 
 

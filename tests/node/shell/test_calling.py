@@ -1,5 +1,6 @@
 """A node that too few members let in calls them under its member's next or former key, and its own again, by turns."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,6 +222,48 @@ async def test_where_too_few_are_here_for_long_each_older_key_has_its_turn(
     assert {under[1], under[3]} == {OWN, ELDEST}
     assert under[5] is under[1]
     assert files.reads == 1, "a passphrase takes long"
+
+
+class SlowFiles(Files):
+    """Keys behind a passphrase, which are open once the node's loop has gone on."""
+
+    def __init__(self, following: PrivateKey | None) -> None:
+        super().__init__(following, OWN, [OWN])
+        self.begun, self.went_on, self.waited = threading.Event(), threading.Event(), list[bool]()
+
+    def read(self) -> PrivateKey | None:
+        self._open()
+        return super().read()
+
+    def read_former(self, former: PublicKey) -> PrivateKey | None:
+        self._open()
+        return super().read_former(former)
+
+    def read_all_former(self) -> list[PrivateKey]:
+        self._open()
+        return super().read_all_former()
+
+    def _open(self) -> None:
+        self.begun.set()
+        self.waited.append(self.went_on.wait(TIMEOUT_S))
+
+
+@pytest.mark.parametrize("which", ["next", "former", "older"])
+@on_trio
+async def test_keys_behind_a_passphrase_keep_no_vote_waiting(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling_module, "STANDS_S", 0.01)
+    files, service, own = SlowFiles(NEXT), connected(ChainBuilder(genesis(4)).state), OWN
+    if which != "next":
+        state = replaced().state if which == "former" else long_replaced().state
+        files, service, own = SlowFiles(None), connected(state, *OTHERS[: which == "older"], me=NEXT), NEXT
+    caller = Caller(own, files)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(caller.wait, service, lambda: None, WANTED)
+        while not files.begun.is_set():
+            await anyio.sleep(0.001)
+        files.went_on.set()
+    assert caller.turn()
+    assert files.waited == [True]
 
 
 @pytest.mark.parametrize("why", ["a quorum is here", "the chain goes on", "it has no older key", "it is content"])
