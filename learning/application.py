@@ -19,7 +19,14 @@ from fedchain.learning.aggregation.arithmetic import check_arithmetic
 from fedchain.learning.bulk import kinds_of, knowledge_specs
 from fedchain.learning.class_prototypes import class_prototypes
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, NothingLeft, is_own_code, raise_told
+from fedchain.learning.exceptions import (
+    ConfigurationError,
+    InvalidPayload,
+    NothingLeft,
+    asking,
+    is_own_code,
+    raise_told,
+)
 from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX, KnowledgeReader, Written, write_knowledge
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.shapes import infos_of
@@ -101,7 +108,8 @@ class Application:
             spools=spools,
         )
         if members:
-            self.method.validate_material(replace(self._public, members=tuple(members)))
+            with asking("validate_material", type(self.method)):
+                self.method.validate_material(replace(self._public, members=tuple(members)))
         self._phases = {phase.name: phase for phase in (*self.method.setup, *self.method.phases)}
         self._kinds = kinds_of(self.method, self.info)
         self.forms = tuple(PostForm(self.method, info, config.clients) for info in self.infos)

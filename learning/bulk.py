@@ -11,7 +11,7 @@ from fedchain.learning.exceptions import (
     OwnCodeFailed,
     PartMissing,
     UnsoundNumbers,
-    raise_refusal,
+    asking,
 )
 from fedchain.learning.method import Method, Phase
 from fedchain.learning.models.model_info import ModelInfo
@@ -121,7 +121,7 @@ class PartAccess:
 def kinds_of(method: Method, info: ModelInfo) -> dict[str, Kinds]:
     """Return the kinds of parts of every phase that has any. Raises `ConfigurationError` for a name given twice."""
     phases = (*method.setup, *method.phases)
-    kinds = {phase.name: found for phase in phases if (found := method.parts(phase, info))}
+    kinds = {phase.name: found for phase in phases if (found := _stated_parts(method, phase, info))}
     names = [name for found in kinds.values() for name in found]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"kinds of parts of {type(method).__name__} are named twice: {', '.join(names)}")
@@ -154,11 +154,23 @@ def knowledge_specs(method: Method, info: ModelInfo, clients: int) -> dict[str, 
 
 def _stated(method: Method, which: str, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
     """Return what the method states of a phase. Raises `ConfigurationError` where a user's own states no tensors."""
-    what = f"{type(method).__name__}.{which} of phase {phase.name}"
-    try:
+    with asking(f"{which} of phase {phase.name}", type(method)):
         specs = tuple(getattr(method, which)(phase, info))
-    except Exception as error:
-        raise_refusal(error, what, type(method))
+    _validate_specs(f"{type(method).__name__}.{which} of phase {phase.name}", specs)
+    return specs
+
+
+def _stated_parts(method: Method, phase: Phase, info: ModelInfo) -> Kinds:
+    """Return the kinds of parts that the method states of a phase, in the same way."""
+    what = f"parts of phase {phase.name}"
+    with asking(what, type(method)):
+        kinds = {kind: tuple(specs) for kind, specs in method.parts(phase, info).items()}
+    for kind, specs in kinds.items():
+        _validate_specs(f"{type(method).__name__}.{what}, kind {kind}", specs)
+    return kinds
+
+
+def _validate_specs(what: str, specs: Sequence[TensorSpec]) -> None:
     if wrong := [spec for spec in specs if not isinstance(spec, TensorSpec)]:
         raise ConfigurationError(f"{what} must be TensorSpec objects, not {wrong[0]!r}")
     for spec in specs:
@@ -168,4 +180,3 @@ def _stated(method: Method, which: str, phase: Phase, info: ModelInfo) -> tuple[
             raise ConfigurationError(f"{what}: {spec.name} has the shape {spec.shape}; -1 alone is a free size")
     if twice := [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]:
         raise ConfigurationError(f"{what}: tensors are named twice: {', '.join(twice)}")
-    return specs

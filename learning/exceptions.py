@@ -20,7 +20,8 @@ LearningError
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -189,6 +190,15 @@ def raise_refusal(error: Exception, what: str, asked: type) -> NoReturn:
     if isinstance(error, LearningError) or not is_own_code(asked):
         raise error
     raise ConfigurationError(f"{what}: {one_line(error)}") from error
+
+
+@contextmanager
+def asking(what: str, asked: type) -> Iterator[None]:
+    """Ask a user's own class, on the founding of a federation; its errors are told as `raise_refusal` does."""
+    try:
+        yield
+    except Exception as error:
+        raise_refusal(error, f"{asked.__name__}.{what}", asked)
 
 
 def passed_own_code(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ import numpy as np
 from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.bulk import kinds_of, knowledge_specs, payload_specs
 from fedchain.learning.compression.packing import Packing, find_packing
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, asking
 from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.payload.codec import decode, encode, size_bytes_max
@@ -26,7 +26,9 @@ class PostForm:
         self.specs: dict[str, tuple[TensorSpec, ...]] = payload_specs(method, info, clients)
         """By phase: the tensors of a plain post."""
         self._packings: dict[str, Packing] = {}
-        if method.compressor is None:
+        with asking("compressor", type(method)):
+            is_whole = method.compressor is None
+        if is_whole:
             return
         left, listing = knowledge_specs(method, info, clients), kinds_of(method, info)
         for phase, specs in self.specs.items():

@@ -25,7 +25,7 @@ from fedchain.crypto.threshold import (
 )
 from fedchain.crypto.threshold.sealing import DEALING_SIZE_MAX
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, asking
 from fedchain.learning.registry import build_method
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.threshold import PUBLIC_KEY
@@ -56,14 +56,18 @@ def deal_keys(
             stated otherwise.
     """
     stated = dict(config.hyperparameters)
-    derived = build_method(config.method, stated).derived(len(members))
+    method = build_method(config.method, stated)
+    with asking("derived", type(method)):
+        derived = dict(method.derived(len(members)))
     for name, value in derived.items():
         asked = stated.get(name, value)
         if asked != value and (isinstance(asked, bool) or asked != 0):
             raise ConfigurationError(f"{name} is {asked}, but a new federation of {config.method} has {value}")
     if derived:
-        config = replace(config, hyperparameters=stated | dict(derived))
-    dealing = build_method(config.method, dict(config.hyperparameters)).deal(members, random_bytes)
+        config = replace(config, hyperparameters=stated | derived)
+    method = build_method(config.method, dict(config.hyperparameters))
+    with asking("deal", type(method)):
+        dealing = method.deal(members, random_bytes)
     if dealing is None:
         return config, None
     material = dict(config.material) | {PUBLIC_KEY: dealing.public_key.encode()}

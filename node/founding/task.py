@@ -22,7 +22,7 @@ from fedchain.files.spool import InMemory, Spools
 from fedchain.learning.amended import amended_config
 from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
-from fedchain.learning.exceptions import ConfigurationError, LearningError
+from fedchain.learning.exceptions import ConfigurationError, LearningError, asking
 from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import (
@@ -263,7 +263,9 @@ def found_federation(
         ConfigurationError: late posts are to count, and the method has no use for them; or what it leaves behind is
             larger than a document can be.
     """
-    if consensus.get("late_rounds") and (reason := rules.method.refuses_late):
+    with asking("refuses_late", type(rules.method)):
+        reason = rules.method.refuses_late if consensus.get("late_rounds") else ""
+    if reason:
         raise ConfigurationError(
             f"late_rounds is {consensus['late_rounds']}, but {config.method} uses no late posts: {reason}"
         )

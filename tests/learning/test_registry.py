@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedchain.learning.application import Application
+from fedchain.learning.compression.compressor import Compressor
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase
@@ -153,6 +154,15 @@ class Refusing(FedAvg):
             "twice": stated + stated[:1],
         }.get(self.wrong, stated)
 
+    def parts(self, phase: Phase, info: ModelInfo) -> Any:
+        return {"parts": None, "kind of part": {"rows": ("x",)}}.get(self.wrong, {})
+
+    @property
+    def compressor(self) -> Compressor | None:
+        if self.wrong == "compressor":
+            raise ValueError("no good")
+        return None
+
     def knowledge_spec(self, phase: Phase, info: ModelInfo) -> Any:
         return super().knowledge_spec(phase, info)[100 if self.wrong == "knowledge" else slice(None)]
 
@@ -169,6 +179,9 @@ class Refusing(FedAvg):
         ("kind", r"^Refusing.payload_spec of phase update: x must be of float32, .*, not float64$"),
         ("shape", r"^Refusing.payload_spec of phase update: x has the shape \(-2,\); -1 alone is a free size$"),
         ("twice", r"^Refusing.payload_spec of phase update: tensors are named twice: model.fc1.weight$"),
+        ("parts", r"^Refusing.parts of phase update: AttributeError: 'NoneType' object has no attribute 'items'"),
+        ("kind of part", r"^Refusing.parts of phase update, kind rows must be TensorSpec objects, not 'x'$"),
+        ("compressor", r"^Refusing.compressor: ValueError: no good \(.*test_registry.py, line \d+\)$"),
         ("knowledge", r"^Refusing.knowledge_spec of phase update: IndexError: .* \(.*test_registry.py, line \d+\)$"),
     ],
 )

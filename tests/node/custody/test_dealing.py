@@ -1,7 +1,10 @@
 """Keys of a federation that encrypts: dealt once, installed by each member, and missed with a clear word."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -11,10 +14,12 @@ from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import ShareFileError
 from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.randomness import RandomBytes
 from fedchain.crypto.threshold import ThresholdPublicKey
 from fedchain.crypto.threshold.share_file import share_file_path
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfig, NodeConfigError
@@ -52,6 +57,38 @@ def found(path: Path, *settings: str) -> Genesis:
     members = [word for key in MEMBERS for word in ("--member", address(key.public_key))]
     done("genesis", "new", path, *members, "--method", METHOD, *(settings or SETTINGS))
     return read_genesis(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusing(FedAvg):
+    """A method of a user's own that fails where a federation is founded."""
+
+    wrong: ClassVar[str] = ""
+
+    def derived(self, members: int) -> Any:
+        if self.wrong == "derived":
+            raise ValueError("no good")
+        return None if self.wrong == "nothing derived" else {}
+
+    def deal(self, members: Sequence[bytes], random_bytes: RandomBytes) -> Any:
+        raise ValueError("no good")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("derived", r"Refusing.derived: ValueError: no good \(.*test_dealing.py, line \d+\)"),
+        ("nothing derived", "Refusing.derived: TypeError: 'NoneType' object is not iterable"),
+        ("deal", r"Refusing.deal: ValueError: no good \(.*test_dealing.py, line \d+\)"),
+    ],
+)
+def test_an_own_method_that_fails_at_the_founding_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, wrong: str, message: str
+) -> None:
+    monkeypatch.setattr(Refusing, "wrong", wrong)
+    config = LearningConfig(method=f"{__name__}:Refusing")
+    with pytest.raises(ConfigurationError, match=f"^{message}$"):
+        deal_keys(config, [key.public_key for key in MEMBERS], os.urandom)
 
 
 def public_key_of(genesis: Genesis) -> ThresholdPublicKey:
