@@ -1,6 +1,7 @@
 """Epsilon and delta are computed as an independent accountant does, and as their definition says."""
 
 import math
+from statistics import NormalDist
 
 import pytest
 from scipy.integrate import quad
@@ -27,6 +28,15 @@ def test_each_function_is_the_others_inverse() -> None:
         for delta in (1e-10, 1e-5, 1e-4):
             epsilon = epsilon_of(mu, delta)
             assert delta_of(mu, epsilon) == pytest.approx(delta, rel=1e-8)
+
+
+def test_a_mechanism_that_hides_more_than_delta_asks_has_an_epsilon_of_zero() -> None:
+    """Its delta at 0 is 2 Phi(mu / 2) - 1, about mu / sqrt(2 pi)."""
+    for delta in (1e-5, 0.1, 0.9):
+        mu = 2 * NormalDist().inv_cdf((1 + delta) / 2)
+        assert epsilon_of(mu * (1 - 1e-6), delta) == epsilon_of(mu * 1e-9, delta) == 0.0
+        assert 0 < epsilon_of(mu * (1 + 1e-3), delta) < 1e-2
+    assert epsilon_of(0.0, 1e-5) == 0.0, "nothing was let out"
 
 
 @pytest.mark.parametrize(

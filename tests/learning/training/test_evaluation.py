@@ -28,6 +28,8 @@ def test_prediction_by_prototype() -> None:
     prototypes = torch.tensor([[0.0, 0.0], [0.0, 10.0]])
     found = evaluate_local(Parrot(), images, torch.tensor([0, 1, 0, 0]), prototypes, torch.tensor([0, 1]))
     assert found.prototype_accuracy == 3 / 4
+    backwards = evaluate_local(Parrot(), images, torch.tensor([0, 1, 0, 0]), prototypes.flip(0), torch.tensor([1, 0]))
+    assert backwards.prototype_accuracy == 3 / 4, "a method of one's own may list them in any order"
 
 
 def test_the_term_beside_cross_entropy_is_weighted_once() -> None:

@@ -18,6 +18,7 @@ from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload, OwnCodeFailed, TrainingDiverged
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.prototypes import forward_all
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.registry import HyperparameterValue, name_method
 from fedchain.learning.round import OffChain, Round, Tensors
@@ -462,6 +463,40 @@ def test_what_is_measured_is_what_the_method_has() -> None:
     assert 0 < (measured.test_accuracy or 0) < measured.local_accuracy
     assert (measured.test_loss or 0) > 0
     assert measured.test_accuracy_prototype is None, "no prototype is known in round 1"
+
+
+def test_prototypes_of_a_clients_own_classes_predict_its_test_set() -> None:
+    hardly_trained = config("dfpl", local_steps=1, learning_rate=0.001)
+    learner = Learner(hardly_trained)
+    _, knowledge = play(hardly_trained, 1, [learner])
+    others = []
+    for index in range(5):
+        found = learner.contribute(index, "update", 2, knowledge).trained.prototype_accuracy
+        client = learner.client(index)
+        known = learner._contributing.round(client, 2, knowledge).knowledge
+        assert known is not None
+        embeddings, _ = forward_all(client.model, client.test_images)
+        for classes, expected in ((client.classes, True), (range(10), False)):
+            rows = [place for place, label in enumerate(known["labels"].tolist()) if label in classes]
+            far = torch.cdist(embeddings, torch.from_numpy(known["prototypes"][rows].copy()))
+            nearest = torch.from_numpy(known["labels"][rows].copy())[far.argmin(dim=1)]
+            share = float((nearest == client.test_labels).double().mean())
+            if expected:
+                assert found == pytest.approx(share)
+            else:
+                others.append(share != pytest.approx(found))
+    assert any(others), "with all classes it would be another number"
+
+
+def test_each_shared_model_is_measured_on_the_whole_test_set() -> None:
+    learner = Learner(config("fedavg"))
+    known = [play(config("fedavg"), rounds)[1] for rounds in (1, 2)]
+    made = [learner.contribute(0, "update", 2, one, evaluate_test=True).received for one in (*known, known[0])]
+    anew = [Learner(config("fedavg")).contribute(0, "update", 2, one, evaluate_test=True).received for one in known]
+    assert made == [*anew, anew[0]]
+    assert anew[0] is not None
+    assert anew[1] is not None
+    assert anew[0].test_loss != anew[1].test_loss
 
 
 def test_prototypes_of_all_classes_predict_the_whole_test_set() -> None:
