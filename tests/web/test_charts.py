@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedchain.web.charts import STYLES, Chart, line_chart
+from fedchain.web.charts import STYLES, Chart, line_chart, thin
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,21 @@ def test_lines_that_could_not_be_told_apart_are_left_out_and_counted() -> None:
     assert chart is not None
     assert [line.style for line in chart.lines] == list(range(STYLES))
     assert chart.left_out == 11 - STYLES
+    series = [("low", [(1.0, 0.0), (2.0, 0.0)]), ("high", [(1.0, 2.0), (2.0, 3.0)])]
+    chart = line_chart("a", series, x_name="round")
+    assert chart is not None
+    logarithmic = chart.seen({"a.log": "on"})
+    assert [line.label for line in logarithmic.lines] == ["high"]
+    assert (logarithmic.left_out, logarithmic.below) == (0, 2), "it could be told apart, and has nothing to show"
+
+
+@pytest.mark.parametrize("count", [400, 401, 402, 403, 1201, 5000])
+def test_a_long_line_ends_with_its_last_point_once(count: int) -> None:
+    points = thin([(float(x), 0.0) for x in range(count)])
+    places = [x for x, _ in points]
+    assert len(places) <= 401
+    assert (places[0], places[-1]) == (0, count - 1)
+    assert places == sorted(set(places))
 
 
 def test_an_area_lies_between_its_limits_and_within_the_axes() -> None:
