@@ -41,6 +41,7 @@ from fedchain.node.founding.task import (
 )
 from fedchain.node.workers.frames import PipeBroken
 from fedchain.node.workers.training_file import read_training
+from fedchain.simulator.report import holds_finished
 from fedchain.simulator.run import load_learner, model_path
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 from fedchain.simulator.trained.origins import origin_of, read_file
@@ -269,7 +270,15 @@ class RunFolderModels(ModelFolder):
     def _why_none(self, member: int) -> str:
         if self.kept:
             return f"{self._models} has no file of member {member}"
+        if self.keeps_later:
+            later = f"fedchain simulate --resume --out {self.folder} goes on"
+            return f"{self.folder} has local models when it is finished; {later}, or ask for the --aggregate"
         return f"{self.folder} keeps no local models; simulate with --keep-models, or ask for the --aggregate"
+
+    @property
+    def keeps_later(self) -> bool:
+        """Whether the run was interrupted, and writes its members' models when it goes on and is finished."""
+        return self._models.is_dir() and not holds_finished(self.folder)
 
 
 class NodeModels(ModelFolder):

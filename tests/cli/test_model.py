@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.files.layout import MODELS_FOLDER, TRAINING_FILE
+from fedchain.files.layout import MODELS_FOLDER, RESULT_FILE, TRAINING_FILE
 from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
@@ -73,3 +73,21 @@ def test_a_solo_member_has_a_model_and_the_federation_none(tmp_path: Path) -> No
     refused = CliRunner().invoke(app, ["model", "evaluate", str(tmp_path / "solo"), "--aggregate"])
     assert refused.exit_code == 2
     assert refused.stderr == "fedchain: solo has no common model, only those of its members; ask for a member's\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("solo", "holds no model: members of solo share none, and theirs are kept when it is finished; "),
+        ("fedavg", "has local models when it is finished; "),
+    ],
+)
+def test_a_run_that_keeps_models_at_its_end_is_to_go_on(tmp_path: Path, method: str, message: str) -> None:
+    """It was told to be simulated with --keep-models, as it had been."""
+    scenario = Scenario(method=method, peers=2, rounds=1, hyperparameters={"local_steps": 1}, mining_attempts=4)
+    run_scenario(scenario, tmp_path / "run", RunOptions(keep_models=True))
+    for path in (*(tmp_path / "run" / MODELS_FOLDER).iterdir(), tmp_path / "run" / RESULT_FILE):
+        path.unlink()  # as where it was interrupted
+    refused = CliRunner().invoke(app, ["model", "export", str(tmp_path / "run"), "--member", "0", "--out", "z"])
+    assert refused.exit_code == 2
+    assert f"{message}fedchain simulate --resume --out {tmp_path / 'run'} goes on" in refused.stderr

@@ -244,8 +244,12 @@ def _validate_any(models: "ModelFolder") -> None:
     try:
         models.aggregate()
     except ConfigurationError:
-        text = f"{models.folder} holds no model: members of {models.config.method} share none, and theirs were not kept"
-        raise ScenarioError(f"{text}; simulate again with --keep-models") from None
+        theirs, advice = "were not kept", "simulate again with --keep-models"
+        if models.keeps_later:
+            theirs = "are kept when it is finished"
+            advice = f"fedchain simulate --resume --out {models.folder} goes on"
+        text = f"{models.folder} holds no model: members of {models.config.method} share none"
+        raise ScenarioError(f"{text}, and theirs {theirs}; {advice}") from None
     except NotFound:
         return
 
