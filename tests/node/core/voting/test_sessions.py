@@ -7,7 +7,7 @@ import pytest
 from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.vote import NIL
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.messages import EvidenceMessage, SessionMessage, Status, VoteMessage
+from fedchain.network.messages import CandidateMessage, EvidenceMessage, SessionMessage, Status, VoteMessage
 from fedchain.network.session import NOBODY, Session, sign_session
 from fedchain.node.core.effects import Effect, Refuse, Send, Stop
 from fedchain.node.core.events import PeersConnected, PeersDisconnected
@@ -120,6 +120,13 @@ def test_who_is_named_by_another_process_answers_and_stops() -> None:
     assert [item.heard for item in _said(effects)] == [ELSEWHERE] * (FAREWELLS - 1)
     (stop,) = _stops(effects)
     assert f"the process {ELSEWHERE.hex()} has it, too" in stop.reason
+
+
+def test_who_is_named_shows_nobody_the_block_that_it_finds() -> None:
+    stage = Stage(genesis(4))
+    effects = stage.post(*stage.others_posts())
+    stage.receive(_session(stage, stage.victim.key, ELSEWHERE, _own(stage)))
+    assert published(stage.mine(effects), CandidateMessage) == []
 
 
 def test_who_is_named_says_farewell_to_each_peer_that_its_twin_lost_to_it() -> None:
