@@ -81,6 +81,19 @@ def test_what_peers_made_of_a_lost_block_is_told_and_who(net: tuple[Path, list[B
     assert ">refused</span> <small>bits: too few (peer 0)</small>" in page
 
 
+def test_a_peer_that_took_a_block_after_all_is_not_told_as_one_that_refused_it(
+    net: tuple[Path, list[Block], Block],
+) -> None:
+    folder, blocks, lost = net
+    at_first = {"seen": "3", "refused": {"bits: too few": "3", "a post is missing": "2"}}
+    for number, made in enumerate((at_first, {"seen": "2", "valid": "2"})):
+        path = folder / f"node-{number}" / TIMELINE_FILE
+        path.write_text("")
+        TimelineFile(path).add(seen(blocks[2], 5, 9_000, replace(candidate(lost, 7_000), **made)))  # type: ignore[arg-type]
+    (found,) = client(folder).get("/api/v1/net/block/3").json()["lost"]
+    assert (found["verdict"], found["reasons"]) == ("not taken", ["bits: too few (peer 0)"])
+
+
 def test_pages_json_and_metrics_of_a_run_agree_on_what_was_not_taken_and_why(tmp_path: Path) -> None:
     """A page showed only what came to the first peer, and its table and the metrics contradicted each other."""
     folder = tmp_path / "run"
