@@ -122,6 +122,9 @@ class RoundSums:
     def random_bytes(self, secrets: Secrets, phase: str, *what: bytes) -> RandomBytes:
         """Return the randomness of a phase. It follows from all that it is used for, so that no two statements have the
         same; and from the member's share of the key, which is behind a passphrase where its root of randomness is not.
+
+        The sender's key is not in it: a member has one key in a phase, as a next one holds from the next height on. Two
+        statements by two keys would give the share away.
         """
         share = secrets.values.get(SHARE, b"")
         used_for = sha256(b"".join(map(sha256, (self.key.key_id, self.round.chain_id, share, *what))))
