@@ -126,6 +126,15 @@ def view_of(config: LearningConfig) -> View:
     return View(pixels, dataset.info.shape, means)
 
 
+def require_plain_images(config: LearningConfig) -> None:
+    """Raise ConfigurationError where a step is taken on other images than those that what is found is compared with."""
+    if config.augmentation != "none":
+        raise ConfigurationError(
+            f"with augmentation = {config.augmentation} a step is taken on changed images, and even what was found to "
+            "the last pixel would look unlike the originals; attack without it"
+        )
+
+
 def attack_methods(
     scenario: Scenario, settings: Sequence[Setting], options: Inversion, search: Search
 ) -> Iterator[Finding]:
@@ -161,8 +170,10 @@ def attack_updates(
     """Attack the posts of clients that took one local step on a batch, after some rounds of training.
 
     Raises:
-        ConfigurationError: the method posts no parameters of a common model, or a search needs images.
+        ConfigurationError: the method posts no parameters of a common model, a search needs images, or these are
+            augmented.
     """
+    require_plain_images(scenario.learning_config())
     number = victims.rounds_before + 1
     (*_, (_, knowledge)) = Federation(scenario).play(victims.rounds_before)
     step = {"batch_size": victims.victim_batch, "local_steps": 1, "local_epochs": 0}

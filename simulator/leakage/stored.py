@@ -13,6 +13,7 @@ from fedchain.crypto.address import address
 from fedchain.files.places import chain_folder
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.leakage.descent import Search
 from fedchain.learning.leakage.gradient_inversion import has_closed_form
 from fedchain.learning.models.base import Model
@@ -23,7 +24,14 @@ from fedchain.learning.training.loop import draw_batches
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
 from fedchain.node.founding.task import learning_from_genesis
-from fedchain.simulator.leakage.attack import OBJECTIVES, Attacker, Finding, attack_prototype_post, view_of
+from fedchain.simulator.leakage.attack import (
+    OBJECTIVES,
+    Attacker,
+    Finding,
+    attack_prototype_post,
+    require_plain_images,
+    view_of,
+)
 from fedchain.simulator.leakage.federation import PHASE, Seen, common_model, own_encoder, read_post
 from fedchain.simulator.leakage.settings import Inversion
 
@@ -61,7 +69,7 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
         generator = torch.Generator().manual_seed(derive(config.seed, "attack", victim))
         method, name = learner.method, f"{config.method}, round {round_number}"
         if method.shares_model:
-            _expect_one_step(learner, victim, round_number)
+            _expect_one_known_step(learner, victim, round_number)
             common = common_model(learner, rules, reader, round_number, knowledge)
             for objective in OBJECTIVES:
                 if objective != "closed-form" or has_closed_form(common, len(post.labels)):
@@ -88,8 +96,18 @@ def _see(learner: Learner, victim: int, number: int, posted: Tensors) -> Seen:
     return Seen(posted, seed, images, labels)
 
 
-def _expect_one_step(learner: Learner, victim: int, round_number: int) -> None:
-    """Raise ConfigurationError for posts of more than one local step: this attack assumes a single gradient."""
+def _expect_one_known_step(learner: Learner, victim: int, round_number: int) -> None:
+    """Raise ConfigurationError for posts of more than one local step: this attack assumes a single gradient.
+
+    So does it for batches that the sender drew in private, and for changed images: what is found has no original.
+    """
+    require_plain_images(learner.config)
+    method = learner.method
+    if isinstance(method, LocalSgdMethod) and method.gradient_noise > 0 and method.batch_sampling == "poisson":
+        raise ConfigurationError(
+            "batches of batch_sampling = poisson are drawn from the sender's private randomness: what is found could "
+            "not be compared with the images of the step"
+        )
     steps = learner.planned_steps(victim, PHASE, round_number)
     if steps != 1:
         raise ConfigurationError(

@@ -23,6 +23,7 @@ from tests.support.simulator.leaking import invert, sets
         (sets(iterations="many"), "attack iterations is 'many', it must be of type int"),
         (sets(learning_rate=1), "learning_rate: this is for one method, and none is named by --method"),
         (("--method", "fedavg", *sets(informed="true", images=1)), "an informed attack needs FedReg, not FedAvg"),
+        (("--method", "fedavg", *sets(augmentation="crop-flip")), "a step is taken on changed images"),
         (("--method", "fedavgg"), "did you mean 'fedavg'"),
         (("--method", "fedavg", *sets(known_pairs=3)), "known_pairs are of encrypted images"),
         (("--method", "fededs", *sets(model="digits-mlp")), "ends with a pooling"),

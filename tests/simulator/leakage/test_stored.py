@@ -54,6 +54,7 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
     [
         (("two", "1"), "posts of this federation take 2 local steps"),
         (("one", "9"), "the chain ended with round 2"),
+        (("poisson", "1"), "batches of batch_sampling = poisson are drawn from the sender's private randomness"),
         (("one", "1", *sets(informed="true")), "an informed attack needs FedReg, not FedAvg"),
     ],
 )

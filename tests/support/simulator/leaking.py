@@ -16,20 +16,22 @@ from fedchain.simulator.scenario import Scenario
 
 SCENARIO = Scenario(peers=2, partition="iid", workers=1, rounds=2, test_every=0, proof_function="sha256d")
 QUICK = Search(iterations=2)
+PRIVATE: dict[str, float | str] = {"gradient_noise": 1e-4, "gradient_clip": 10.0, "batch_sampling": "poisson"}
 
 
 @pytest.fixture
 def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[bytes]]]:
-    """Stored chains: parameters after one step, after two, and prototypes with and without noise."""
+    """Stored chains: parameters after one step, after two, of a private batch, prototypes with and without noise."""
     return _chains(tmp_path_factory.getbasetemp() / "leaking")
 
 
 @cache  # the files that import a fixture have one each, and no test changes these chains
 def _chains(place: Path) -> dict[str, tuple[Path, list[bytes]]]:
     made = {}
-    kinds: tuple[tuple[str, str, dict[str, int | str]], ...] = (
+    kinds: tuple[tuple[str, str, dict[str, float | str]], ...] = (
         ("one", "fedavg", {"local_steps": 1, "batch_size": 1}),
         ("two", "fedavg", {"local_steps": 2, "batch_size": 1}),
+        ("poisson", "fedavg", PRIVATE | {"local_steps": 1, "batch_size": 1}),
         ("prototypes", "dfpl", {"local_steps": 2}),
         ("noised prototypes", "fedph", {"local_epochs": 0, "local_steps": 2, "noise": "local"}),
     )
