@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from fedchain.chain.exceptions import DiskRefused, InvalidGenesis, MethodFailed
-from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, AggregatorRule, Contributor, Genesis, PhaseRule
+from fedchain.chain.genesis import (
+    PAYLOAD_SIZE_DEFAULT,
+    PAYLOAD_SIZE_MAX,
+    AggregatorRule,
+    Contributor,
+    Genesis,
+    PhaseRule,
+)
 from fedchain.chain.membership.amendment import LEARNING, Amendments
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.crypto.keys import PublicKey
@@ -260,8 +267,8 @@ def found_federation(
 
     Raises:
         InvalidGenesis: the values contradict each other.
-        ConfigurationError: late posts are to count, and the method has no use for them; or what it leaves behind is
-            larger than a document can be.
+        ConfigurationError: late posts are to count, and the method has no use for them; or what it posts or leaves
+            behind is larger than a document can be.
     """
     with asking("refuses_late", type(rules.method)):
         reason = rules.method.refuses_late if consensus.get("late_rounds") else ""
@@ -274,8 +281,14 @@ def found_federation(
         raise ConfigurationError(
             f"{config.method} leaves up to {most} bytes behind{why}, at most {KNOWLEDGE_SIZE_MAX} can be written"
         )
-    sizes = [rules.payload_size_bytes_max(phase) for phase, _, _ in (*rules.setup_phases, *rules.phases)]
-    consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, *sizes))
+    sizes = {name: rules.payload_size_bytes_max(name) for name, _, _ in (*rules.setup_phases, *rules.phases)}
+    largest = max(sizes, key=sizes.__getitem__)
+    if sizes[largest] > PAYLOAD_SIZE_MAX and "payload_size_max" not in consensus:
+        raise ConfigurationError(
+            f"{config.method} posts up to {sizes[largest]} bytes in phase {largest}, at most {PAYLOAD_SIZE_MAX} can be "
+            "allowed: take a smaller model or, where posts are smaller than they may be, set payload_mib_max"
+        )
+    consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, sizes[largest]))
     return Genesis(
         name=name,
         created_ms=created_ms,

@@ -138,6 +138,7 @@ class Failing(BladeFl):
     ("method", "numbers", "refused"),
     [
         ("blade-fl", 400_000_000, ""),
+        ("blade-fl", 600_000_000, r"blade-fl posts up to 24\d{8} bytes in phase update, at most 2147483648 can be all"),
         (
             "fedadam",
             400_000_000,
@@ -159,6 +160,15 @@ def test_what_no_document_can_hold_is_refused_at_the_founding(method: str, numbe
         found_federation(
             config, Application(config), members, name="large", created_ms=1, version=3, initial_bits=EASY_BITS
         )
+
+
+def test_posts_that_may_be_too_large_are_let_in_where_a_founder_bounds_them() -> None:
+    info = replace(INFO, parameters=(("fc.weight", (600_000_000,)),), trainable=frozenset({"fc.weight"}))
+    config = LearningConfig(method="blade-fl", dataset="own", shapes=info, clients=4)
+    members, rules = [key.public_key for key in keys(4)], Application(config)
+    bounded: dict[str, Any] = {"version": 3, "initial_bits": EASY_BITS, "payload_size_max": 2**20}
+    genesis = found_federation(config, rules, members, name="large", created_ms=1, **bounded)
+    assert genesis.payload_size_max == 2**20
 
 
 @pytest.mark.parametrize(("refuses", "expected"), [(False, MethodFailed), (True, InvalidPayload)])
