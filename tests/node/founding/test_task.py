@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
