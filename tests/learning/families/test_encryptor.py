@@ -38,6 +38,10 @@ def test_large_sets_are_shown_in_several_parts(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("fedchain.learning.families.encryptor.images_in_part", lambda pixels, classes: 16)
     parts = [*encrypt_images(new_client(40, "plain-cnn"), LAYER, 2, adamw_schedule(0.001, 1, 8), "float16", 0)]
     assert [len(part["teacher"]) for part in parts] == [16, 16, 8]
+    monkeypatch.undo()
+    (whole,) = encrypt_images(new_client(40, "plain-cnn"), LAYER, 2, adamw_schedule(0.001, 1, 8), "float16", 0)
+    cut = np.concatenate([unpack_images(part, (1, 8, 8)) for part in parts])
+    np.testing.assert_allclose(cut, unpack_images(whole, (1, 8, 8)), rtol=1e-3, atol=1e-3)
 
 
 def test_a_model_that_sees_no_numbers_shows_nothing() -> None:

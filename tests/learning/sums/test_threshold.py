@@ -31,7 +31,7 @@ from fedchain.learning.registry import HyperparameterValue, build_method
 from fedchain.learning.round import OffChain
 from fedchain.learning.sums.ciphertexts import SHARE
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
-from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY
+from fedchain.learning.sums.threshold import FRACTION_BITS, PUBLIC_KEY, smallest_threshold, usual_threshold
 from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.stores import Stores
 from tests.crypto.threshold.dealt import MEMBERS, SENDERS, random_source
@@ -440,6 +440,18 @@ def test_a_threshold_beyond_the_members_is_not_dealt() -> None:
     with pytest.raises(ConfigurationError, match="decryption_threshold is 4 of 3 members, it must be from 2 to 3"):
         method.deal(SENDERS[:3], random_source("none"))
     assert build_method("fedph", {}).deal(SENDERS, random_source("none")) is None
+
+
+def test_the_liars_that_a_federation_bears_open_nothing_and_its_silent_members_stop_nobody() -> None:
+    for members in range(2, 60):
+        liars = (members - 1) // 3
+        least, usual = smallest_threshold(members), usual_threshold(members)
+        assert least == max(2, liars + 1), "no fewer, and no more than that takes"
+        assert least <= usual
+        if usual > least:
+            assert usual == 3
+            assert usual + 1 <= members - liars, "those that are left open a sum of one holder more"
+    assert [usual_threshold(members) for members in (3, 4, 5, 7, 9, 10, 20)] == [2, 2, 3, 3, 3, 4, 7]
 
 
 def test_the_public_key_is_read_for_proper_keys_alone() -> None:
