@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -201,6 +202,24 @@ def test_a_method_of_a_file_is_shown(elsewhere: Path) -> None:
     result = CliRunner().invoke(app, ["methods", f"{elsewhere}/shown_method.py:Mine"])
     assert result.exit_code == 0, result.output
     assert "Mine: as BLADE-FL." in result.output
+
+
+def test_a_process_that_deals_leaves_no_core_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factors of the key stood in one that Ctrl-\\ made right after the dealing; they open all that is encrypted."""
+    before, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    limits = []
+
+    def deal(config: Any, members: Any, random: Any) -> tuple[Any, None]:
+        limits.append(resource.getrlimit(resource.RLIMIT_CORE))
+        return config, None
+
+    monkeypatch.setattr("fedchain.node.custody.dealing.deal_keys", deal)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        assert found(tmp_path / "g").exit_code == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (before, hard))
+    assert limits == [(0, hard)]
 
 
 def test_no_shares_are_left_behind_by_a_document_that_finds_no_room(

@@ -8,6 +8,7 @@ import typer
 
 from fedchain.cli.common.command import GroupedCommand, clear_errors
 from fedchain.cli.common.learning_options import Chosen, with_learning_options
+from fedchain.cli.keys import leave_no_core_file
 from fedchain.node.founding.aggregator import choose_aggregator
 from fedchain.node.founding.consensus import Founding
 from fedchain.node.founding.effects import validate_effects
@@ -75,6 +76,7 @@ def new_genesis(
         config = with_shapes(replace(config, clients=parts))
         config.validate()
         members = [public_key_from_address(text) for text in member]
+        leave_no_core_file()
         config, dealing = deal_keys(config, members, os.urandom)
         sealed = dealing_path(path)
         genesis = found_federation(

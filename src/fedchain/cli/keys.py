@@ -173,19 +173,22 @@ def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "
     If ``passphrase_file`` is given, the passphrase is read from it; otherwise from the environment, from a credential
     of systemd's, or from the operator. Raises NodeConfigError, too, if the file cannot be used. With ``hint``, it logs
     how a file that an older version encrypted can be made safer.
-
-    The process and its children leave no core file from here on: key and passphrase would stand in it as they are.
     """
     from fedchain.crypto.key_file import is_encrypted, weakness
     from fedchain.crypto.keys import PrivateKey
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    leave_no_core_file()
     passphrase = _find_passphrase(passphrase_file) if is_encrypted(path) else None
     key = PrivateKey.load(path, passphrase)
     if hint and (found := weakness(path)):
         run = f"fedchain keys protect {shlex.quote(str(path))}"
         log.warning("%s is encrypted by %s, which is fast to guess; run: %s", path, found, run)
     return key, passphrase
+
+
+def leave_no_core_file() -> None:
+    """Let this process and its children leave no core file from here on: secrets would stand in it as they are."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _find_passphrase(passphrase_file: str) -> str | None:
@@ -219,6 +222,7 @@ def new_passphrase(path: Path, instead: str) -> str:
     """
     from fedchain.node.config import NodeConfigError
 
+    leave_no_core_file()
     passphrase = _passphrase_of_environment()
     if not passphrase and not sys.stdin.isatty():
         raise NodeConfigError(
