@@ -205,7 +205,7 @@ def test_a_method_of_a_file_is_shown(elsewhere: Path) -> None:
 
 
 def test_a_process_that_deals_leaves_no_core_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The factors of the key stood in one that Ctrl-\\ made right after the dealing; they open all that is encrypted."""
+    """The factors of the key stood in one that Ctrl-\\ made after the dealing; they open all that is encrypted."""
     before, hard = resource.getrlimit(resource.RLIMIT_CORE)
     limits = []
 
