@@ -128,7 +128,7 @@ def test_votes_of_a_form_that_nobody_counts_prove_nothing(form: str) -> None:
 
 
 def test_the_largest_crime_of_each_member_fits_into_a_state() -> None:
-    """Else one liar would keep everybody that lost its disk from ever joining again: no state is fetched beyond that."""
+    """Else one liar would keep everybody that lost its disk from joining ever again: no larger state is fetched."""
     said = {"height": 2**64 - 1, "attempt": 2**64 - 1, "clock_ms": 2**48, "mining_ms": 2**48}
     number, large = 2**64 - 1, post(KEYS[0], GENESIS, 2**64 - 1, payload(1), phase=2**64 - 1)
     others = (replace(large, payload_size=number), replace(large, payload_size=number - 1))
