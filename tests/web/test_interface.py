@@ -47,3 +47,15 @@ def test_the_interface_says_what_the_commands_say(client: TestClient, run: Path,
     assert client.get("/api/v1/chains").json()[0]["name"] == SCRIPT
     assert client.get("/api/v1/run/genesis").json() == plain_genesis(document())
     assert client.get("/api/v1/run/open").json()["posts_required"] == 3
+
+
+def test_a_list_of_blocks_ends_where_the_chain_does(client: TestClient) -> None:
+    def heights(question: str) -> list[int]:
+        return [block["height"] for block in client.get(f"/api/v1/run/blocks{question}").json()]
+
+    assert heights("") == heights("?to=1000000000000") == heights("?limit=1000000") == [5, 4, 3, 2, 1]
+    assert heights("?to=3&limit=2") == [3, 2]
+    assert heights("?to=7&limit=2") == [5, 4], "counted from the newest that there is"
+    assert heights("?limit=0") == heights("?limit=1") == [5]
+    assert heights("?to=2") == [2, 1]
+    assert heights("?to=0") == []
