@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -336,11 +337,17 @@ class WorkerProcess:
         await anyio.sleep(SAID_WAIT_S)
         reading.cancel()
 
+    def _kill(self) -> None:
+        """Kill the process, and what own code has forked in it, such as a pool, which would wait for work for ever."""
+        with suppress(OSError):  # it has not left the node's group yet, or nothing is left of its own
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode is None:
+            self._process.kill()
+
     async def close(self) -> None:
         """Kill the process, wait until it is gone, and close its pipes, without being cancelled half-way."""
         with anyio.CancelScope(shield=True):
-            if self._process.returncode is None:
-                self._process.kill()
+            self._kill()
             await self._process.aclose()
             with anyio.move_on_after(SAID_WAIT_S):
                 while self._saying.is_alive():  # to join it would take another thread, which there may not be now

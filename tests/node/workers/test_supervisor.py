@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -39,6 +39,7 @@ from fedchain.learning.worker.learner import Learner
 from fedchain.node.core.jobs import Verified, VerifySignatures
 from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.json_log import JsonFormatter
+from fedchain.node.operating.local_node import has_ended
 from fedchain.node.workers import supervisor
 from fedchain.node.workers.frames import read_frame, to_frame, write_frame
 from fedchain.node.workers.local import Local
@@ -435,6 +436,31 @@ async def test_a_worker_that_is_gone_is_noticed_although_what_it_began_holds_its
     finally:
         for process in begun.read_text().split():
             os.kill(int(process), signal.SIGKILL)
+
+
+FORKS = """
+import os, sys, time
+from fedchain.node.workers.frames import write_frame
+os.setpgid(0, 0)
+forked = os.fork()
+if forked:
+    write_frame(sys.stdout.buffer, forked)
+time.sleep(600)
+"""
+
+
+@on_trio
+async def test_what_own_code_has_forked_ends_with_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "WITHOUT_INTERRUPTS", (sys.executable, "-c", FORKS))
+    process = await WorkerProcess.start(["train"])
+    forked = await process.receive()
+    assert not has_ended(forked)
+    await process.close()
+    try:
+        await until(lambda: has_ended(forked), "its end")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(forked, signal.SIGKILL)
 
 
 @on_trio
