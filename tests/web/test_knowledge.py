@@ -73,6 +73,16 @@ def test_models_are_compared_round_by_round(models: ChainBuilder, tmp_path: Path
     assert [number for number, _ in drift_of(chain, KnowledgeReader(), 3).of_model] == [2, 3]
 
 
+def test_a_distance_is_of_numbers_that_training_moves_and_of_any_size() -> None:
+    """Counts and places are no part of a model, and half precision ends at 65,504."""
+    one = {"w": np.array([3.0, 0.0], np.float32), "half": np.array([6e4], np.float16), "counts": np.array([1, 2])}
+    other = {"w": np.array([0.0, 4.0], np.float32), "half": np.array([-6e4], np.float16), "counts": np.array([9, 2])}
+    other["alone"] = np.ones(5, np.float32)
+    assert knowledge._distance({"w": one["w"], "counts": one["counts"]}, other) == 5.0
+    assert knowledge._distance(one, other) == pytest.approx((25 + 1.2e5**2) ** 0.5)
+    assert knowledge._distance({"w": np.ones(3, np.float32)}, other) == 0.0, "of another shape"
+
+
 @pytest.mark.slow
 def test_of_a_method_that_lists_parts_no_model_is_spoken_of(tmp_path: Path) -> None:
     scenario = Scenario(method="fedict", peers=2, rounds=2)
