@@ -28,6 +28,15 @@ def test_a_hash_is_short_with_the_whole_as_its_title_and_never_markup() -> None:
     assert "<script>" not in str(hash_text("<script>", full=True))
 
 
+def test_members_stand_in_the_order_of_their_numbers() -> None:
+    names = [address(member) for member in GENESIS.members]
+    for shuffled in (names[::-1], sorted(names), [names[1], names[0], names[2]]):
+        assert Names(GENESIS, "run", numbers={names[0]: 2, names[1]: 0, names[2]: 10}).ordered(shuffled) == [
+            *(names[1], names[0], names[2])
+        ]
+    assert Names(GENESIS, "run").ordered([names[0], "a stranger"]) == ["a stranger", names[0]]
+
+
 def test_a_clock_is_ahead_or_behind() -> None:
     assert [offset(value) for value in (1_500, -20, 3_600_000, -3_600_000)] == [
         "+1.500 s",

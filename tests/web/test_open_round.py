@@ -35,9 +35,10 @@ def test_an_open_candidate_and_its_projected_aggregate_are_shown(tmp_path: Path)
 
 
 def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the third one nothing counts: it is a height behind, and tells of another block."""
     chain = ChainBuilder(genesis(4))
     chain.extend_many(2)
-    for number in range(2):
+    for number in range(3):
         with Store.create(tmp_path / "net" / f"node-{number}" / "chain", chain.genesis) as store:
             write(store, chain)
     members = [address(member) for member in chain.genesis.members]
@@ -48,8 +49,8 @@ def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: py
         entry = {"hash": said, "miner": members[1], "posts": 3, "knowledge_root": said, "checked": True}
         votes = {"prevote": {members[number]: said, members[3]: "00" * 32}, "precommit": {}}
         status = {
-            "height": 2,
-            "attempt": 1,
+            "height": 1 if number == 2 else 2,
+            "attempt": (1, 2, 7)[number],
             "address": members[number],
             "peers": [members[1 - number]],
             "accuracy": 0.75,
@@ -57,7 +58,7 @@ def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: py
             "waiting_for": "2 posts",
             "open": {
                 "posts": {members[number]: 32},
-                "candidates": [entry | {"recomputed": (said, made)[number]}],
+                "candidates": [entry | {"recomputed": (said, made, said)[number]}],
                 "votes": votes,
             },
         }
@@ -70,12 +71,13 @@ def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: py
     (candidate,) = found["candidates"]
     assert (candidate["checked_by"], candidate["refuted_by"]) == (1, 1)
     assert candidate["prevotes"] == sorted(members[:2])
-    assert (found["attempt"], found["nil_votes"]) == (1, 1)
+    assert (found["attempt"], found["nil_votes"]) == (2, 1), "the newest attempt of any"
     assert [(node["activity"], node["waiting_for"]) for node in found["nodes"]] == [
         ("waiting", "2 posts"),
         ("training", "2 posts"),
+        ("waiting", "2 posts"),
     ]
     shown = client.get("/net/").text
     assert "1 computed another" in shown
-    assert "2 of 2 nodes running" in shown
+    assert "3 of 3 nodes running" in shown
     assert "75.0 %" in shown
