@@ -131,20 +131,22 @@ class Refill:
         for _ in range(LOOK_MAX):
             if len(self._missing) >= MISSING_MAX:
                 return
-            if self._highest < top:
+            if self._highest < top and self._note(self._highest + 1):
                 self._highest += 1
-                self._note(self._highest)
-            elif self._lowest > bottom:
+            elif self._lowest > bottom and self._note(self._lowest - 1):
                 self._lowest -= 1
-                self._note(self._lowest)
             else:
                 return
 
-    def _note(self, height: int) -> None:
-        """Note missing contents of one block; store those that are only in memory."""
+    def _note(self, height: int) -> bool:
+        """Note missing contents of one block; store those that are only in memory. Returns whether the block is here.
+
+        One that is not may still be on its way: while the block at which this peer joined waits for the disk, the store
+        says nothing yet of the gap below it.
+        """
         context, found = self._context, self._context.ledger.final(height)
         if found is None:
-            return
+            return False
         block = found[0]
         contents: dict[Hash, int | None] = {post.payload_hash: post.payload_size for post in block.transactions}
         contents[block.header.knowledge_root] = None
@@ -156,6 +158,7 @@ class Refill:
                 context.emit(Persist((Contents({content_hash: data}),)))
             else:
                 self._missing.setdefault(content_hash, _Missing(height, size))
+        return True
 
     # downloads
 

@@ -1,6 +1,7 @@
 """Payloads and knowledge that are gone come back in the background, from anybody that has them."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
@@ -103,6 +104,22 @@ def test_who_joins_gets_the_contents_of_the_blocks_that_it_fetches_afterwards() 
     late.up, late.node = True, refilling(late, backfills=True)
     federation.start(late)
     federation.run(lambda: late.store.base() == 1 and late.node.head.height >= 30 and not missing(late), 300)
+
+
+@pytest.mark.parametrize("slow_ms", [0, 3_000])
+def test_who_comes_back_gets_the_contents_of_what_it_missed_also_where_its_disk_is_slow(slow_ms: int) -> None:
+    """The gap between its old blocks and the head was passed over before the store knew of it, until the next start."""
+    federation = Federation(genesis(4))
+    federation.run_to_height(5)
+    late = federation.peers[LATE]
+    federation.crash(LATE)
+    federation.run_to_height(25, 300)
+    append = late.store.append
+    late.store.append = lambda records: federation.later(slow_ms, partial(append, records))  # type: ignore[method-assign]
+    late.up, late.node = True, refilling(late, backfills=True)
+    federation.start(late)
+    federation.run(lambda: all(late.store.final(height) is not None for height in range(1, 26)))
+    federation.run(lambda: not missing(late), 15)
 
 
 def test_who_joins_and_wants_no_older_blocks_gets_what_its_first_block_is_recomputed_from() -> None:
