@@ -175,12 +175,12 @@ class FixedPoint:
         """Real numbers as integers, in the same shape; the same bits on every machine.
 
         Raises:
-            PackingOverflow: a number is not finite, or larger than allowed.
+            PackingOverflow: a number is not finite, or larger than allowed. It does not say which number: that is to be
+                encrypted, and what an error says is logged, and shown by explorers.
         """
         wide = np.asarray(numbers, dtype=np.float64)
         if not (np.abs(wide) <= self.magnitude_max).all():  # not a number is not below, either
-            worst = wide.flat[int(np.argmax(~(np.abs(wide) <= self.magnitude_max)))]
-            raise PackingOverflow(f"{worst} is among the numbers, their magnitude may be {self.magnitude_max}")
+            raise PackingOverflow(f"some numbers are too large or not finite, their magnitude may be {self.magnitude_max}")
         return np.rint(np.ldexp(wide, self.fraction_bits)).astype(np.int64)
 
     def decode(self, integers: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -88,9 +88,10 @@ def test_fixed_point_rounds_to_the_nearest_even() -> None:
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf"), 1.0000001, -2])
-def test_fixed_point_refuses_what_is_too_large_or_no_number(wrong: float) -> None:
-    with pytest.raises(PackingOverflow, match=r"among the numbers, their magnitude may be 1\.0"):
+def test_fixed_point_refuses_what_is_too_large_or_no_number_and_does_not_tell_it(wrong: float) -> None:
+    with pytest.raises(PackingOverflow) as error:
         FixedPoint(32, 1.0).encode(np.array([[0.5], [wrong]]))
+    assert str(error.value) == "some numbers are too large or not finite, their magnitude may be 1.0"
 
 
 def test_an_encrypted_round_is_the_plain_round_bit_for_bit() -> None:
