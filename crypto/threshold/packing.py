@@ -180,7 +180,7 @@ class FixedPoint:
         """
         wide = np.asarray(numbers, dtype=np.float64)
         if not (np.abs(wide) <= self.magnitude_max).all():  # not a number is not below, either
-            raise PackingOverflow(f"some numbers are too large or not finite, their magnitude may be {self.magnitude_max}")
+            raise PackingOverflow(f"a number is not finite or too large, their magnitude may be {self.magnitude_max}")
         return np.rint(np.ldexp(wide, self.fraction_bits)).astype(np.int64)
 
     def decode(self, integers: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -91,7 +91,7 @@ def test_fixed_point_rounds_to_the_nearest_even() -> None:
 def test_fixed_point_refuses_what_is_too_large_or_no_number_and_does_not_tell_it(wrong: float) -> None:
     with pytest.raises(PackingOverflow) as error:
         FixedPoint(32, 1.0).encode(np.array([[0.5], [wrong]]))
-    assert str(error.value) == "some numbers are too large or not finite, their magnitude may be 1.0"
+    assert str(error.value) == "a number is not finite or too large, their magnitude may be 1.0"
 
 
 def test_an_encrypted_round_is_the_plain_round_bit_for_bit() -> None:
