@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from fedchain.files.json_text import to_json
 from fedchain.files.spool import write_whole
 from fedchain.learning.device import DEVICE, find_device
+from fedchain.learning.exceptions import LearningError
 from fedchain.learning.executors.workers import Gone, WorkerDiedError, Workers
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.engine.measurement import RoundMetrics
@@ -55,13 +56,11 @@ def run_all(
         executor: see :func:`open_run_workers`.
 
     Raises:
-        LearningError: the data of the first scenario cannot be used, or training diverged.
         WorkerDiedError: the workers of a run, or the processes that it trained with, were lost again and again, and all
             others are finished; or no worker is left.
     """
     if not scenarios:
         return
-    load_learner(scenarios[0])  # report bad data once, not for each run
     cards = any(find_device(scenario.device).type != DEVICE for scenario in scenarios)
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -76,6 +75,22 @@ def run_all(
     ):
         shown = RunsProgress(progress, scenarios)
         _Runs(scenarios, run or run_one, workers, on_result, shown).carry_out()
+
+
+def require_usable(scenarios: Sequence[Scenario]) -> None:
+    """Raise LearningError if no scenario of the first seed has data that it can use: it is told once, not for each."""
+    errors = list[LearningError]()
+    for scenario in scenarios:
+        if scenario.seed != scenarios[0].seed:
+            break
+        try:
+            load_learner(scenario)
+        except LearningError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
 
 
 class _Runs:

@@ -23,7 +23,13 @@ from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
 from fedchain.simulator.reproduction.latex import to_latex
 from fedchain.simulator.reproduction.markdown import to_markdown
-from fedchain.simulator.reproduction.parallel import record_folder, run_all, run_one, write_result
+from fedchain.simulator.reproduction.parallel import (
+    record_folder,
+    require_usable,
+    run_all,
+    run_one,
+    write_result,
+)
 from fedchain.simulator.reproduction.plots import draw
 from fedchain.simulator.reproduction.run_workers import OnRound, Runner
 from fedchain.simulator.reproduction.table import (
@@ -66,8 +72,8 @@ def reproduce(
 
     Raises:
         DatasetError: the data sets of all runs are missing.
-        LearningError: runs fail, as by a user's own method, or since their data cannot be spread as they ask; the table
-            of all others is written, and no result of those that failed is kept.
+        LearningError: no run's data can be used; or runs fail, as by a user's own method, or since their data cannot be
+            spread as they ask; the table of all others is written, and no result of those that failed is kept.
         WorkerDiedError: a run's processes were killed again and again; the others' table is written.
     """
     runs = list(experiment.runs(overrides, only))
@@ -90,6 +96,8 @@ def reproduce(
         raise next(iter(lacking.values()))
     for dataset, error in lacking.items():
         console.print(f"skipped: runs on {dataset}; {error}")
+    if not done:
+        require_usable([run.scenario for run in usable])
     failed: dict[str, str] = {}  # by key
     keep = partial(_keep, experiment, usable, results, failed)
     carry_out = partial(run_or_diverge, experiment.measure, results=results)

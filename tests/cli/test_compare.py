@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fedchain.cli.main import app
 from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.simulator.reproduction import reproduce as reproduction
-from fedchain.simulator.reproduction.experiment import load_experiment
+from fedchain.simulator.reproduction.experiment import key_of, load_experiment
 from fedchain.simulator.scenario import Scenario, scenario_from_dict
 from tests.support.cli_compare import Keep, compare
 from tests.support.cli_compare import ran as ran
@@ -313,3 +313,17 @@ def test_missing_files_are_fetched_into_the_folder_that_is_set(
     monkeypatch.setattr("fedchain.cli.compare.download_files", lambda name, folder: asked.append((name, folder)))
     compare(tmp_path, "--methods", "fedavg", "--set", "data_dir=there", "--download")
     assert asked == [("digits", "there")]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_first_run_that_is_impossible_ends_no_other_one(ran: list[Scenario], tmp_path: Path) -> None:
+    """Where it came second it was told below the table; where it came first there was no table."""
+    words = ("--methods", "solo", "--seeds", "1", "--peers", "10", "--rounds", "2", "--partition", "dirichlet")
+    refused = compare(tmp_path, *words, "--set", "dirichlet_alpha=0.0001", exit_code=2)
+    assert refused.stderr.startswith("fedchain: no dirichlet partition with alpha 0.0001 gave each")
+    assert not ran, "bad data are told once"
+    compare(tmp_path, *words, "--sweep", "dirichlet_alpha=0.0001,1")
+    assert [run.dirichlet_alpha for run in ran] == [0.0001, 1]
+    (tmp_path / "out" / "results" / f"{key_of(ran[0])}.json").unlink()
+    compare(tmp_path, *words, "--sweep", "dirichlet_alpha=0.0001,1")
+    assert [run.dirichlet_alpha for run in ran] == [0.0001, 1, 0.0001], "the others' table is shown again"
