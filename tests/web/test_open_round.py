@@ -35,7 +35,7 @@ def test_an_open_candidate_and_its_projected_aggregate_are_shown(tmp_path: Path)
 
 
 def test_what_running_nodes_tell_is_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the third one nothing counts: it is a height behind, and tells of another block."""
+    """Nothing of the third one counts: it is a height behind, and tells of another block."""
     chain = ChainBuilder(genesis(4))
     chain.extend_many(2)
     for number in range(3):
