@@ -164,6 +164,14 @@ def test_the_messages_of_a_next_key_are_not_forgotten_for_those_of_the_one_befor
     assert not door.pays(TWO, 0.0)
 
 
+def test_a_next_key_has_no_messages_besides_those_of_the_one_before() -> None:
+    """A member would have another budget otherwise as often as it takes another key."""
+    door = gate()
+    assert [door.pays(ONE, 0.0) for _ in range(4)] == [True] * 4
+    door.follow({ONE: TWO}, 0.0)
+    assert not door.pays(TWO, 0.0)
+
+
 def test_a_pardon_forgets_blame(tmp_path: Path) -> None:
     door = gate()
     door.blame(ONE, 9.0, "almost", 0.0)
