@@ -34,7 +34,9 @@ class ChangeLiar(Adversary):
         return (event,)
 
     def act(self) -> None:
-        """Approve, repeat, and forge."""
+        """Approve, repeat, and forge; where members are the same for ever, there is nothing to lie about."""
+        if not self.node.head.records:
+            return
         changes = [*self._heard.values()]
         for change in self.draw.sample(changes, min(len(changes), REPEATED_MAX)):
             approved = change.approved(self.key, self.genesis.chain_id) if change.kind.needs_approval else change

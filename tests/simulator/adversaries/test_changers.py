@@ -33,3 +33,10 @@ def test_what_the_others_approve_of_happens_and_nothing_else(behaviour: str) -> 
     assert sequences[:4] == [0, 1, 1, 0]
     assert sequences[4] == 0 if behaviour == "change-withholder" else sequences[4] <= 12
     assert sequences[5] == 1
+
+
+@pytest.mark.parametrize("behaviour", ["change-liar", "change-withholder"])
+def test_where_members_are_the_same_for_ever_there_is_nothing_to_lie_about(behaviour: str) -> None:
+    traitors = (Traitors(behaviour=behaviour, peers=(4,)),)
+    outcome = trivial_simulation(trivial_scenario(version=2, peers=5, rounds=12, adversaries=traitors)).run()
+    assert outcome.violations == []
