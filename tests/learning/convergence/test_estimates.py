@@ -10,7 +10,7 @@ from torch import nn
 
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.convergence.estimates import constants_of, estimate_constants, observe_round
+from fedchain.learning.convergence.estimates import Checkpoint, constants_of, estimate_constants, observe_round
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.prototypes import Known
 from fedchain.learning.methods.dfpl import Dfpl
@@ -92,6 +92,33 @@ def test_of_several_paths_the_worst_counts() -> None:
     assert both.gap == max(one.gap for one in alone)
     assert both.gradient_norm == max(one.gradient_norm for one in alone)
     assert both.gradient_square == min(one.gradient_square for one in alone)
+
+
+def test_slopes_are_between_any_two_checkpoints_of_a_path() -> None:
+    """The steepest may be between two that are no neighbours."""
+
+    def at(place: float, gradient: float) -> Checkpoint:
+        where, slope = torch.tensor([place]).double(), torch.tensor([gradient]).double()
+        return Checkpoint(where, slope, 1.0, 1.0, 0.0, where, slope.unsqueeze(1))
+
+    path = [at(0.0, 0.0), at(1.0, 1.0), at(0.1, 1.0)]
+    constants = constants_of([path])
+    assert constants.smoothness == pytest.approx(10.0)
+    assert constants.lipschitz == pytest.approx(10.0)
+
+
+def test_batches_are_measured_with_dropout_and_all_data_without() -> None:
+    training = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Noted(Quadratic):
+        def loss(self, forward: Forward, images: torch.Tensor, labels: torch.Tensor, given: Known) -> torch.Tensor:
+            training.append((len(images), client.model.training))
+            return super().loss(forward, images, labels, given)
+
+    client = quadratic_client()
+    observe_round(Noted(batch_size=1, local_steps=2, learning_rate=0.1), client, Round(1, None), checkpoints=2)
+    assert set(training) == {(1, True), (len(TARGETS), False)}
 
 
 def test_observing_leaves_the_client_as_its_training_does() -> None:

@@ -23,3 +23,9 @@ def test_a_search_comes_near_a_goal_within_the_range_and_no_further() -> None:
 def test_total_variation_is_of_neighbours() -> None:
     assert total_variation(torch.ones((1, 1, 3, 3))) == 0
     assert total_variation(torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]])) == 1
+
+
+def test_steps_become_a_tenth_at_three_five_and_seven_eighths_of_the_search() -> None:
+    search = Search(iterations=16, learning_rate=0.001, total_variation=0.0)
+    found = descend(torch.sum, torch.zeros(1, 1, 1, 1), PIXELS, search)  # the steps along one sign are of one size
+    assert found.item() == pytest.approx(-0.001 * (6 + 4 * 0.1 + 4 * 0.01 + 2 * 0.001), rel=1e-5)

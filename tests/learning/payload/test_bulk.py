@@ -9,12 +9,14 @@ import zstandard
 from numpy.typing import NDArray
 
 from fedchain.crypto.hashing import sha256
+from fedchain.learning.application import Application
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload, NothingToPost, OwnCodeFailed, TrainingDiverged
 from fedchain.learning.payload import bulk
 from fedchain.learning.payload.bulk import (
     AGGREGATOR,
+    EVERYBODY,
     NEXT_AGGREGATOR,
     PART_SIZE_MAX,
     PartRef,
@@ -25,7 +27,7 @@ from fedchain.learning.payload.bulk import (
 )
 from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.payload.spec import TensorSpec
-from fedchain.learning.round import Round, Tensors, bulk_of
+from fedchain.learning.round import OffChain, Round, Tensors, bulk_of
 from tests.support.learning.parts import Players, written
 from tests.support.learning.parts import config as config
 from tests.support.learning.relay import Relay
@@ -183,6 +185,34 @@ def test_a_list_that_contradicts_itself_is_refused(change: Tensors, message: str
         check_manifest(good | dict(change), kinds, 2**20)
     with pytest.raises(InvalidPayload, match="at most 3 bytes expected together"):
         check_manifest(good, kinds, 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "phase", "allowed"),
+    [
+        ("fededs", "plain-cnn", "encrypt", {"encrypted": {EVERYBODY}}),
+        ("fedict", "resnet2-56", "update", {"examples": {AGGREGATOR}, "late labels": {AGGREGATOR}}),
+        ("fedict", "resnet2-56", "distill", {"answers": {0, 1}, "server": {NEXT_AGGREGATOR}}),
+    ],
+)
+def test_a_part_is_listed_for_readers_of_its_kind_alone(
+    method: str, model: str, phase: str, allowed: dict[str, set[int]]
+) -> None:
+    """Features of examples are for the aggregator: whoever lists them for all is refused."""
+    members = [bytes([place + 1]) * 32 for place in range(2)]
+    rules = Application(LearningConfig(method=method, model=model, clients=2), members)
+    (own,) = (item for item in (*rules.method.setup, *rules.method.phases) if item.name == phase)
+    kinds = rules.method.parts(own, rules.info)
+    assert kinds.keys() == allowed.keys()
+    for kind, readers in allowed.items():
+        for reader in (0, 1, EVERYBODY, AGGREGATOR, NEXT_AGGREGATOR):
+            payload = encode(manifest([replace(_ref(), kind=kind, reader=reader, size=100)], kinds))
+            occasion = OffChain(phase, 0 if own in rules.method.setup else 1, members)
+            if reader in readers:
+                rules.check(occasion, members[0], b"", payload)
+            else:
+                with pytest.raises(InvalidPayload, match=rf"^parts\[0\]: kind {kind} is not for reader {reader}$"):
+                    rules.check(occasion, members[0], b"", payload)
 
 
 def test_parts_are_compressed_where_that_pays() -> None:
