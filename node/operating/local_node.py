@@ -23,6 +23,9 @@ STOP_TIMEOUT_S = 20.0
 STOP_STEP_S = 0.1
 """Time between two looks at a node that stops."""
 
+LINE_SIZE_MAX = 2**16
+"""Most bytes of a log's end in which its last line is looked for."""
+
 
 @dataclass(slots=True)
 class LocalNode:
@@ -128,5 +131,7 @@ def stop_all(nodes: Sequence[LocalNode]) -> None:
 
 
 def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    with path.open("rb") as log:  # which a node of weeks has made long, and which is looked at again and again
+        log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_SIZE_MAX))
+        lines = log.read(LINE_SIZE_MAX).decode("utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "no reason was given"

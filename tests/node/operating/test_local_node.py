@@ -1,5 +1,6 @@
 """One process of a test network: how it ended, the script that starts it again, and its end by whoever runs it."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.node import node_app
-from fedchain.files.layout import SOCKET
+from fedchain.files.layout import LOG_FILE, SOCKET
 from fedchain.node.operating.local_node import LocalNode, stop_all
 from fedchain.node.operating.testnet import stop_testnet
 from tests.support.node.shell import wait_until
@@ -46,6 +47,18 @@ def test_the_end_of_a_node_has_a_reason(tmp_path: Path) -> None:
     node.process.wait(60)
     node.look()
     assert node.ended == "ended with code 1: no such genesis"
+
+
+def test_the_reason_is_the_end_of_a_log_however_long_that_is(tmp_path: Path) -> None:
+    with (tmp_path / LOG_FILE).open("wb") as log:
+        log.truncate(2**40)  # more than a machine has memory
+        log.seek(0, os.SEEK_END)
+        log.write(b"\nit goes on\nthe disk is full\n")
+    node = LocalNode(0, tmp_path, "", [sys.executable, "-c", "raise SystemExit(3)"])
+    node.process = subprocess.Popen(node.command)
+    node.process.wait()
+    node.look()
+    assert node.ended == "ended with code 3: the disk is full"
 
 
 def test_a_killed_node_is_started_again_by_its_script_and_stopped_by_its_pid(tmp_path: Path) -> None:
