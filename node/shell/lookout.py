@@ -16,7 +16,7 @@ class Lookout:
     Args:
         node: the node.
         me: its key.
-        now_ms: the current time, in milliseconds since 1970, as in all calls.
+        now_ms: the current time in milliseconds, by a clock that nobody sets, as in all calls.
     """
 
     def __init__(self, node: Node, me: PublicKey, now_ms: int) -> None:
