@@ -253,10 +253,20 @@ def _orders() -> "Queue[Any]":
             while True:
                 orders.put(read_frame(sys.stdin.buffer))
         except PipeBroken:
-            os._exit(0)
+            try:
+                _end_children()
+            finally:
+                os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
     return orders
+
+
+def _end_children() -> None:
+    """End what own code has begun, such as a pool: without its parent it would wait for work for ever."""
+    if (known := sys.modules.get("multiprocessing")) is not None:
+        for child in known.active_children():
+            child.kill()
 
 
 def _words_of(error: OSError, folder: str) -> str:

@@ -591,6 +591,30 @@ def test_a_trainer_ends_with_its_pipe_in_the_middle_of_training(tmp_path: Path) 
     assert [item.name for item in tmp_path.iterdir()] == ["genesis"]
 
 
+POOL = """
+import multiprocessing, time
+from fedchain.node.workers.process import _orders
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+child.start()
+print(child.pid, flush=True)
+_orders()
+time.sleep(600)
+"""
+
+
+def test_what_own_code_has_begun_ends_with_its_worker_s_pipe() -> None:
+    with subprocess.Popen([sys.executable, "-c", POOL], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        child = int(line_of(worker))
+        try:
+            assert worker.stdin is not None
+            worker.stdin.close()
+            assert worker.wait(TIMEOUT_S) == 0
+            wait_until(lambda: has_ended(child), "its end")
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
 NODE = """
 import os, signal, sys
 import anyio
