@@ -200,7 +200,7 @@ class RunsProgress:
     def finish(self, place: int, line: str) -> None:
         """A run is finished: print ``line`` about it."""
         self._runs += 1
-        self._closed[place] = self._scenarios[place].rounds  # one that diverged closed fewer
+        self._closed[place] = self._scenarios[place].last_round  # one that diverged closed fewer
         self._progress.remove_task(self._tasks.pop(place))
         self._show()
         self._lines = self._lines_now()

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from fedchain.learning.executors.workers import Gone, WorkerDiedError
+from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.reproduction import parallel
 from fedchain.simulator.reproduction.parallel import LOSSES_MAX, RunsProgress, run_all
 from fedchain.simulator.reproduction.run_workers import Begin, Finished
@@ -52,6 +53,18 @@ def _said(console: Console) -> list[str]:
     assert task.finished
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
+
+
+def test_a_run_whose_members_move_its_end_is_whole_when_it_is_finished() -> None:
+    """It was counted as the 4 rounds of the scenario, and the bar went back."""
+    amended = MemberChange(round=1, kind="amend", values={"rounds": 6})
+    progress = Progress(console=Console(file=StringIO(), width=80), auto_refresh=False)
+    shown = RunsProgress(progress, [Scenario(rounds=4, changes=(amended,))])
+    shown.begin(0)
+    shown.update(0, 6)
+    shown.finish(0, "done")
+    (task,) = progress.tasks
+    assert task.description == "runs 1/1, rounds 6/6"
 
 
 @dataclass
