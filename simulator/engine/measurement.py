@@ -27,8 +27,8 @@ class RoundMetrics:
     taa_worst: float | None = None
     """The lowest of the accuracies that ``taa`` is the mean of: that of the worst member."""
     taa_new: float | None = None
-    """As ``taa``, of those members alone that joined and made their first post in one of the last `NEW_ROUNDS` rounds,
-    this one among them; None if there are none."""
+    """As ``taa``, of those members alone that joined and made their first post in one of the last three rounds, this
+    one among them; None if there are none."""
     taa_old: float | None = None
     """As ``taa``, of all other members; None while nobody has joined."""
     members: int = 0

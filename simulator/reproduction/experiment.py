@@ -82,7 +82,8 @@ class Column:
     mark: float = 0.0
     """reach: the mark itself, in place of a fraction of another variant's value; accuracies are fractions."""
     is_optional: bool = False
-    """Whether runs that do not measure the metric have no number here; otherwise that is an error."""
+    """Whether runs that do not measure the metric have no number here, nor those that measured it before the last round
+    alone where ``last`` is asked for; otherwise the former are an error, and the latter have their last number."""
     spend: tuple[str, ...] = ()
     """reach: fields of ``RoundMetrics`` that are summed over the rounds up to the mark, in place of the round."""
     seek: Optimum = ""

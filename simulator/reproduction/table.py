@@ -150,8 +150,9 @@ def _values(
 def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> float | None:
     """The reported number of one run; accuracies in percent.
 
-    None if the mark was never reached, if an optional metric was not measured, if training diverged before the first
-    measurement, or if training diverged and the statistic takes the end or the mean of a run.
+    None if the mark was never reached, if an optional metric was not measured, or not in the last round where that is
+    asked for, if training diverged before the first measurement, or if it diverged and the statistic takes the end or
+    the mean of a run.
 
     Raises:
         ScenarioError: the run did not measure ``metric``.
@@ -164,6 +165,8 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
         if result.diverged or column.is_optional:
             return None
         raise ScenarioError(f"metric {metric} was not measured in any of {len(counted)} rounds")
+    if column.statistic == "last" and column.is_optional and known[-1][0] != counted[-1]["round"]:
+        return None
     values = [value for _, value in known]
     match column.statistic:
         case "reach":

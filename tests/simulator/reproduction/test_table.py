@@ -93,6 +93,19 @@ def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tm
     assert "| FedAvg, before | few | loss | 1.0000 | 0.5000 ± 0.0000 | -0.5000 |" in table
 
 
+def test_what_was_not_measured_in_the_last_round_is_not_what_was_reached_there(tmp_path: Path) -> None:
+    """The accuracy of newcomers, of whom there were none any more, stood beside that of all in a later round."""
+    experiment = load(tmp_path)
+    rows = [{"round": number, "taa": 0.1, "taa_new": new} for number, new in ((1, None), (2, 0.5), (3, None))]
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    column = replace(experiment.columns[0], statistic="last", metric="taa_new")
+    values: dict[bool, float | None] = {False: 50.0, True: None}
+    for is_optional, value in values.items():
+        asked = replace(experiment, columns=(replace(column, is_optional=is_optional),))
+        assert {entry.mean for entry in tabulate(asked, tmp_path, {})} == {value}
+
+
 LOSSES = """
 [[columns]]
 name = "best loss"
