@@ -296,6 +296,20 @@ def test_a_light_block_that_nobody_asked_for_is_refused_and_changes_nothing() ->
     assert crowd.stage.digest() == before
 
 
+def test_a_head_with_another_body_is_refused_before_anything_is_asked_for_it() -> None:
+    crowd, peer = a_crowd(), newest_members()[0]
+    block, certificate = crowd.blocks[-1], crowd.final(crowd.blocks[-1]).certificate
+    altered = FinalMessage(replace(block, transactions=block.transactions[1:]), certificate)
+
+    def answer(message: Message) -> Answers:
+        yield from [(0, altered)] if isinstance(message, GetFinal) else ()
+
+    crowd.add(peer, answer, lambda: (HEIGHT, block.hash))
+    crowd.run(lambda: peer in crowd.refused(), 5)
+    assert peer in crowd.refused()
+    assert sent(crowd.effects, GetLight) == []
+
+
 def test_what_another_peer_says_in_place_of_the_one_that_leads_changes_nothing() -> None:
     """It could end each walk with a word otherwise."""
     crowd, (first, other, *_) = a_crowd(), newest_members()
