@@ -24,6 +24,16 @@ FINDS_CLASSES = frozenset({"cpu"})
 """Kinds of devices on which a label's logarithm is picked by its index. A card that has to repeat itself takes a sort
 for the gradient of that."""
 
+_OF_LABELS: dict[str, Any] = {
+    "weight": None,
+    "size_average": None,
+    "ignore_index": IGNORED,
+    "reduce": None,
+    "reduction": "mean",
+    "label_smoothing": 0.0,
+}
+"""What torch gives beside logits and labels where a loss asks for nothing else."""
+
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
 
@@ -134,7 +144,7 @@ def _group_norm(
 
 def _cross_entropy(value: torch.Tensor, target: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
     """Compute F.cross_entropy; for labels (B,) without picking anything by index."""
-    is_plain = not others and not named and value.ndim == 2 and target.ndim == 1
+    is_plain = not others and named.items() <= _OF_LABELS.items() and value.ndim == 2 and target.ndim == 1
     if not is_plain or value.device.type in FINDS_CLASSES:
         return F.cross_entropy(value, target, *others, **named)
     classes = torch.arange(value.shape[1], device=value.device)

@@ -74,12 +74,29 @@ def test_a_convolution_in_lanes_is_one_product_of_matrices(monkeypatch: pytest.M
     assert next(calls) == 1, "the second one is torch's own"
 
 
-@pytest.mark.parametrize("asked", [{}, {"reduction": "sum"}, {"label_smoothing": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"reduction": "mean", "ignore_index": -100},
+        {"reduction": "sum"},
+        {"label_smoothing": 0.1},
+        {"weight": torch.arange(1.0, 5).double()},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("finds", [True, False])
 def test_a_loss_of_classes_in_lanes_is_that_of_each_lane(
     asked: dict[str, Any], finds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "FINDS_CLASSES", {"cpu"} if finds else ())  # as on a card
+    real, calls = F.log_softmax, count()
+
+    def counting(*arguments: Any) -> torch.Tensor:
+        next(calls)
+        return real(*arguments)
+
+    monkeypatch.setattr(F, "log_softmax", counting)
     drawn = torch.Generator().manual_seed(1)
     logits = torch.randn(LANES, 5, 4, generator=drawn, dtype=torch.float64)
     logits[0, 0, 1] = -torch.inf  # of no use, but of a class that is not the label
@@ -87,6 +104,8 @@ def test_a_loss_of_classes_in_lanes_is_that_of_each_lane(
     labels = torch.tensor([[0, 1, 2, 3, 3], [1, 1, 1, 1, 1], [-100, 0, -100, 2, 3]])
     with InLanes([torch.Generator() for _ in range(LANES)], torch.stack, has_channels_last=False):
         together = vmap(lambda values, classes: F.cross_entropy(values, classes, **asked))(logits, labels)
+    is_plain = not asked or "ignore_index" in asked
+    assert next(calls) == (is_plain and not finds), "nothing is picked by its index"
     alone = torch.stack([F.cross_entropy(*of_lane, **asked) for of_lane in zip(logits, labels, strict=True)])
     torch.testing.assert_close(together, alone)
     gradients = [torch.autograd.grad(losses.sum(), logits)[0] for losses in (together, alone)]
