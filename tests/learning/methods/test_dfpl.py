@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from fedchain.learning.client import Client
-from fedchain.learning.families.prototypes import Known
+from fedchain.learning.families.prototypes import Known, known_prototypes
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.models.prototypes import class_means
+from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.vectors import gradient_vector, read_vector, write_vector
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
@@ -36,6 +37,14 @@ from tests.support.learning.formulas import (
 def test_dfpl_without_knowledge_is_cross_entropy(regularizer: Any) -> None:
     nothing = torch.zeros(C, dtype=torch.bool)
     assert loss_of(Dfpl(regularizer=regularizer), nothing) == pytest.approx(CROSS_ENTROPY, rel=1e-12)
+
+
+def test_of_the_knowledge_s_classes_alone_is_anything_known() -> None:
+    knowledge = {"labels": np.array([1, 4]), "prototypes": np.full((2, 32), 0.5, np.float32)}
+    known = known_prototypes(describe_model("digits-mlp"), Round(2, knowledge))
+    assert known.is_known.nonzero().flatten().tolist() == [1, 4]
+    assert known.prototypes[[1, 4]].unique().tolist() == [0.5]
+    assert not known_prototypes(describe_model("digits-mlp"), Round(1, None)).is_known.any()
 
 
 def test_dfpl_mse_is_the_mean_squared_distance_with_unknown_classes_at_no_distance() -> None:

@@ -1,12 +1,16 @@
 """FedDKC: its aggregator learns from refined knowledge."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.distillation import Given
 from fedchain.learning.methods.feddkc import FedDkc
 from fedchain.learning.methods.fedgkt import FedGkt
+from fedchain.learning.models.registry import describe_model
 from tests.support.learning.divergence import LOGITS, THEIRS, softmax
 
 LABELS = np.array([0, 1, 2, 3, 3, 1])
@@ -40,3 +44,15 @@ def test_feddkc_s_aggregator_learns_from_refined_knowledge() -> None:
     assert client(kernel) == pytest.approx(client(FedGkt())), "what clients learn from stays as it is"
     search = FedDkc(refinement="skr", entropy_bits=1.7).local_knowledge(torch.from_numpy(THEIRS))
     np.testing.assert_allclose(-(search * search.log2()).sum(dim=1), 1.7, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"peak": 0.1}, "peak must be above 1/10, not 0.1: it would be no peak"),
+        ({"refinement": "skr", "entropy_bits": float(np.log2(10))}, "entropy_bits must be below 3.3219"),
+    ],
+)
+def test_knowledge_without_a_peak_is_not_asked_for(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        FedDkc(**settings).validate_model(describe_model("resnet2-56"))

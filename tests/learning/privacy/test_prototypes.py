@@ -11,7 +11,7 @@ from fedchain.learning.exceptions import ConfigurationError, ReleaseRefused
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.privacy.ledger import Budget, Memory, PrivacyLedger
 from fedchain.learning.privacy.prototypes import PrototypeNoise, noised_class_means
-from fedchain.learning.privacy.releases import Release, total_epsilon
+from fedchain.learning.privacy.releases import Release, rounds_within, total_epsilon
 from fedchain.learning.registry import HyperparameterValue
 from fedchain.learning.sums.secrets import Secrets
 from fedchain.learning.worker.learner import Learner
@@ -123,6 +123,16 @@ def test_a_budget_that_is_spent_is_known_before_training(method: str, monkeypatc
     monkeypatch.setattr(Dfpl, "train", lambda *_, **__: pytest.fail("it trains for nothing"))
     with pytest.raises(ReleaseRefused, match=r"member 0, round 2: its total epsilon would be .*, the budget is "):
         learner.contribute(0, "update", 2, b"")
+
+
+def test_how_long_a_budget_lasts_is_reckoned_with_prototypes_too() -> None:
+    noise = Dfpl(gradient_noise=8.0, prototype_noise=4.0, local_epochs=1, epsilon_budget=2.0)
+    passes, prototypes = noise.round_releases()
+    assert (passes.mechanism, prototypes) == ("gradients", noise.prototype_release())
+    lasting = rounds_within([passes, prototypes], 2.0, noise.privacy_delta, 1000)
+    assert lasting < rounds_within([passes], 2.0, noise.privacy_delta, 1000)
+    (caution,) = noise.cautions(1000)
+    assert f"lasts for {lasting} of 1000 rounds" in caution
 
 
 def test_together_with_dp_sgd_both_are_charged() -> None:

@@ -43,6 +43,7 @@ def test_each_peer_counts_once() -> None:
         log.add(peer, 1, 0, Contribution(b"", 20, _evaluation(accuracy, prototype=accuracy / 2), None))
     row = _row(log, 1)
     assert row.taa == pytest.approx(0.75)
+    assert row.taa_worst == 0.5
     assert row.tal == pytest.approx(0.25)
     assert row.taa_prototype == pytest.approx(0.375)
     assert row.taa_received is None
@@ -57,6 +58,26 @@ def test_the_privacy_of_those_that_do_not_post_now_is_spent_all_the_same() -> No
     for row in rows:
         log.fill(row, founders=2)
     assert [row.epsilon for row in rows] == [None, 1.5, 1.5, 2.0, 2.0, 2.0]
+
+
+def test_the_privacy_of_a_round_is_that_of_the_peer_that_spent_most() -> None:
+    log = EvaluationLog()
+    for peer, spent in enumerate((1.0, 3.0, 2.0)):
+        log.add(peer, 1, 0, replace(Contribution(b"", 20, _evaluation(0.5), None), epsilon=spent))
+    row = RoundMetrics(round=1, height=1, virtual_s=0.0)
+    log.fill(row, founders=3)
+    assert row.epsilon == 3.0
+
+
+def test_a_phase_without_training_leaves_what_a_peer_s_model_is() -> None:
+    """So does training that an earlier round asked for and that ends late."""
+    log, trained = EvaluationLog(), Contribution(b"", 20, _evaluation(0.5), None)
+    log.note_model(0, 3, trained)
+    log.note_model(0, 3, Contribution(b"", 0, None, None))
+    log.note_model(0, 2, Contribution(b"", 20, _evaluation(0.25), None))
+    assert log.last_local == {0: (3, trained.local)}
+    log.note_model(0, 4, Contribution(b"", 20, None, None))
+    assert log.last_local == {0: (4, None)}
 
 
 def test_the_objective_is_averaged_where_there_is_one() -> None:

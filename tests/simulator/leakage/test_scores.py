@@ -2,6 +2,7 @@
 
 import torch
 
+from fedchain.learning.leakage.quality import psnr, ssim
 from fedchain.simulator.leakage.scores import mean_images, score_prototype, score_update
 from tests.support.simulator.leaking import chains as chains
 
@@ -27,3 +28,13 @@ def test_a_class_without_examples_has_the_mean_of_all() -> None:
     images = torch.stack([torch.zeros((1, 2, 2)), torch.ones((1, 2, 2))])
     means = mean_images(images, torch.tensor([0, 2]), 3)
     assert means.mean(dim=(1, 2, 3)).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_each_measure_takes_the_example_that_suits_it_best() -> None:
+    noise = torch.rand((1, 8, 8), generator=torch.Generator().manual_seed(0)) - 0.5
+    found, flat, lighter = 0.5 + 0.1 * noise, torch.full((1, 8, 8), 0.5), 0.7 + 0.1 * noise
+    scores = score_prototype(torch.stack([flat, lighter]), found, found)
+    assert torch.equal(scores.originals[0], flat)
+    assert scores.psnr.item() == scores.psnr_baseline.item() == psnr(found[None], flat[None]).item()
+    of_flat, of_lighter = (ssim(found[None], one[None]).item() for one in (flat, lighter))
+    assert of_flat < of_lighter == scores.ssim.item() == scores.ssim_baseline.item()

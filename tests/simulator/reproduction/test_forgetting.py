@@ -76,3 +76,5 @@ def test_the_same_clients_are_drawn_again_and_others_in_other_rounds_and_under_o
     assert len(drawn) == 10
     assert drawn != draw_clients(many, 2)
     assert drawn != draw_clients(replace(many, seed=1), 1)
+    few = replace(SCENARIO, peers=10, contributors_per_round=9)
+    assert len(set(draw_clients(few, 1))) == 9, "nobody is drawn twice"

@@ -167,6 +167,18 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
         assert "(2 diverged) (2 with broken promises)" in to_markdown(asked, [entry])
 
 
+def test_the_last_rounds_of_a_run_and_the_mean_of_all(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    rows = [{"round": number, "taa": number / 100, "taa_received": None} for number in range(1, 9)]
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    values: Mapping[Statistic, float] = {"last": 8.0, "last5": 6.0, "mean": 4.5}
+    for statistic, value in values.items():
+        column = replace(experiment.columns[0], statistic=statistic, metric="taa")
+        (entry, *_) = tabulate(replace(experiment, columns=(column,)), tmp_path, {})
+        assert entry.mean == pytest.approx(value)
+
+
 def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_over_all_rounds() -> None:
     experiment = load_experiment(find_experiment("fedph-fig8"))
     for cell, total in zip(experiment.cells, (1.0, 5.0, 25.0), strict=True):
