@@ -13,11 +13,13 @@ that a quorum of them may consist of liars, a sender could choose the electors b
 a height at which liars are drawn, and no height can be skipped.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedchain.chain.block import Header, evidence_root
 from fedchain.chain.certificate import Certificate, certificate_root
 from fedchain.chain.exceptions import (
+    InvalidCertificate,
     InvalidEvidence,
     OutOfWindow,
     UnknownParent,
@@ -32,10 +34,10 @@ from fedchain.chain.state import (
     votes_required,
 )
 from fedchain.chain.validation import validate_certificate
-from fedchain.chain.vote import VoteKind
+from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.crypto.signatures import SignatureCheck
+from fedchain.crypto.signatures import SignatureCheck, Signed
 
 _DAY_MS = 24 * 3_600_000
 
@@ -173,23 +175,38 @@ def verify_skipping(
         found = f"{required} drawn electors make height {header.height} final, {liars} members may lie"
         raise UnknownParent("committee", f"{found}: the blocks between are needed")
     # The set that is said to have signed may be another one by now: one honest signer must be of the trusted one. Where
-    # sets change, this is counted first: strangers that sign by the thousand cost no verification.
+    # sets change, these are counted and verified first: strangers that sign by the thousand cost no verification.
     if trusted.electors is None:
-        _validate_known(genesis, trusted, electorate, block)
+        known = _validate_known(genesis, trusted, electorate, block)
+        is_valid_signature = _verified_first(genesis, known, is_valid_signature)
     _validate_votes(genesis, electorate.electors, block, is_valid_signature)
     if trusted.electors is not None:
         _validate_known(genesis, trusted, electorate, block)
     return _trust(genesis, block, electorate)
 
 
-def _validate_known(genesis: Genesis, trusted: Trusted, electorate: Electorate, block: LightBlock) -> None:
-    """Check that more members of a trusted set signed than may lie. Raises UnknownParent."""
+def _validate_known(genesis: Genesis, trusted: Trusted, electorate: Electorate, block: LightBlock) -> list[Vote]:
+    """Votes of more members of a trusted set than may lie, of those that signed. Raises UnknownParent."""
     known = frozenset(trusted.members) - electorate.culprits
     liars = electorate.liars if trusted.electors is not None else genesis.fault_model.faulty(len(known))
-    signed = sum(vote.voter in known for vote in block.certificate.votes)
+    votes = [vote for vote in block.certificate.votes if vote.voter in known]
+    signed = len(votes)
     if signed <= liars:
         found = f"{signed} of the {len(known)} members that are trusted signed height {block.header.height}"
         raise UnknownParent("trusted members", f"{found}, {liars} may lie: the blocks between are needed")
+    return votes[: liars + 1]
+
+
+def _verified_first(genesis: Genesis, votes: Sequence[Vote], is_valid_signature: SignatureCheck) -> SignatureCheck:
+    """A check of signatures for which those of some votes are verified. Raises InvalidCertificate."""
+    valid = set[Signed]()
+    for vote in votes:
+        signed = vote.voter, vote.signature, vote.signing_message(genesis.chain_id)
+        if not is_valid_signature(*signed):
+            found = f"{vote.signature.hex()[:16]}… is not {vote.voter.hex()[:16]}…'s over this vote"
+            raise InvalidCertificate("certificate's vote", f"signature: {found}")
+        valid.add(signed)
+    return lambda *signed: signed in valid or is_valid_signature(*signed)
 
 
 def _electorate_of(genesis: Genesis, block: LightBlock, is_valid_signature: SignatureCheck) -> Electorate:

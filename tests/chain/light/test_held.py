@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from fedchain.chain.block import Block
-from fedchain.chain.certificate import Certificate
-from fedchain.chain.exceptions import InvalidBlock, UnknownParent
+from fedchain.chain.certificate import Certificate, certify
+from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, UnknownParent
 from fedchain.chain.light.bisection import MARKS_UNIT, PIVOTS_MAX, PIVOTS_SIZE_MAX, Bisection
 from fedchain.chain.light.held import held_light_block, light_block_between, prove_held
 from fedchain.chain.light.light_block import LightBlock
@@ -133,3 +133,20 @@ def test_strangers_that_sign_by_the_thousand_cost_no_verification() -> None:
     way.take(LIGHTS[HEIGHT])
     assert not way.is_done
     assert checked == []
+
+
+def test_names_of_known_members_have_no_strangers_signatures_verified() -> None:
+    """A liar can name them all beside its own keys, which come first in a certificate if it likes."""
+    checked, far = list[bytes](), LIGHTS[HEIGHT]
+    assert far.members is not None
+    founders = sorted(GENESIS.members)
+
+    def check(key: bytes, signature: bytes, message: bytes) -> bool:
+        checked.append(key)
+        return is_valid_signature(key, signature, message)
+
+    forged = [replace(far.certificate.votes[0], voter=member) for member in founders]
+    named = replace(far, certificate=certify([*far.certificate.votes, *forged]))
+    with pytest.raises(InvalidCertificate, match=r"^certificate's vote: signature: "):
+        Bisection(GENESIS, trust_genesis(GENESIS), HEIGHT, check).take(named)
+    assert checked == founders[:1]
