@@ -97,6 +97,41 @@ def test_an_error_of_a_moment_leaves_no_page_old_for_ever(
     assert "Too many open files, trying again" in told[0].message
 
 
+def test_one_chain_that_cannot_be_looked_at_keeps_no_block_of_another_off_the_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    for name in ("a", "b"):
+        with Store.create(tmp_path / name / "chain", chain.genesis) as store:
+            write(store, chain)
+    bad, good = open_chains(find_places([tmp_path / "a", tmp_path / "b"]), lambda _: FakeRules())
+    live, look = Live([bad, good], lambda: False), Holder.look
+
+    def fail(holder: Holder) -> Any:
+        if holder.place.folder == tmp_path / "a":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return look(holder)
+
+    monkeypatch.setattr("fedchain.web.live.ASK_EVERY_S", 0.01)
+    monkeypatch.setattr(Holder, "look", fail)
+
+    async def watch() -> bool:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(live.run)
+            while await live.wait(good, live.version(good), 1.0):
+                pass
+            version = live.version(good)
+            append(tmp_path / "b", chain, chain.extend())
+            has_changed = await live.wait(good, version, PATIENCE_S)
+            tasks.cancel_scope.cancel()
+        return has_changed
+
+    assert anyio.run(watch)
+    for found in (bad, good):
+        found.close()
+
+
 def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

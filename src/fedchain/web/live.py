@@ -61,14 +61,15 @@ class Live:
         unread = {*self._chains_by_key()}
         while True:
             is_busy = False
-            async with self._going_on("looking for new blocks"):
-                for key, chain in self._chains_by_key().items():
+            for key, chain in self._chains_by_key().items():
+                async with self._going_on(f"looking at {chain.title}"):
                     if key in unread and await anyio.to_thread.run_sync(_read_on, chain):
                         unread.discard(key)
                     self.note(key, await anyio.to_thread.run_sync(chain.look))
                     if chain.written != self._written[key]:
                         self._written[key] = chain.written
                         self._news[key].set()
+            async with self._going_on("reading what pages lack"):
                 is_busy = await anyio.to_thread.run_sync(self._work)
             await anyio.sleep(0.01 if unread or is_busy else LOOK_EVERY_S)
 
@@ -79,7 +80,7 @@ class Live:
         """
         while True:
             news = self._news[chain.key] = anyio.Event()
-            async with self._going_on("asking nodes"):
+            async with self._going_on(f"asking the nodes of {chain.title}"):
                 await anyio.to_thread.run_sync(chain.ask, abandon_on_cancel=True, limiter=askers)
             await anyio.sleep(ASK_SOON_S)
             if not (chain.has_candidate and self._waiting[chain.key]):
