@@ -32,7 +32,7 @@ _OF_LABELS: dict[str, Any] = {
     "reduction": "mean",
     "label_smoothing": 0.0,
 }
-"""What torch gives beside logits and labels where a loss asks for nothing else."""
+"""Torch gives these beside logits and labels where a loss asks for nothing else."""
 
 _BY_CHANNEL = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
 """Kinds of dropout, and whether they drop whole channels."""
