@@ -66,6 +66,7 @@ def build_comparison(
     points = _read_points(sweeps, known)
     dataset = scenario.get("task") or scenario.get("dataset", Scenario().dataset)
     cells = {", ".join(f"{name}={value}" for name, value in point.items()) or str(dataset): point for point in points}
+    metrics = list(dict.fromkeys(metrics))
     columns = {metric: metric for metric in metrics}
     if "taa" in columns:
         columns["worst member"] = "taa_worst"

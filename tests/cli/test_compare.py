@@ -327,3 +327,12 @@ def test_a_first_run_that_is_impossible_ends_no_other_one(ran: list[Scenario], t
     (tmp_path / "out" / "results" / f"{key_of(ran[0])}.json").unlink()
     compare(tmp_path, *words, "--sweep", "dirichlet_alpha=0.0001,1")
     assert [run.dirichlet_alpha for run in ran] == [0.0001, 1, 0.0001], "the others' table is shown again"
+
+
+@pytest.mark.usefixtures("undrawn", "ran")
+def test_a_metric_that_is_given_twice_is_told_once(tmp_path: Path) -> None:
+    """The table had it once, and the note and the curves twice."""
+    words = ("--methods", "solo", "--seeds", "1", "--rounds", "2", "--metric", "tal", "--metric", "taa")
+    shown = compare(tmp_path, *words, "--metric", "taa").stdout
+    assert shown.count("taa (%): ") == 1
+    assert load_experiment(tmp_path / "out" / "experiment.toml").curves == ("tal", "taa")
