@@ -62,6 +62,8 @@ def attack_stored(folder: Path, options: Inversion, search: Search, data_dir: st
         learner = Learner(config, members=members, stores=stores)
         victim = members.index(find_member(options.sender, members))
         reader = members.index(find_member(options.attacker, members)) if options.attacker else int(victim == 0)
+        if reader == victim:
+            raise ConfigurationError("attacker and sender are one member, which knows its images")
         round_number = options.round
         payload = explorer.kept.payload(round_number, PHASE, members[victim])
         knowledge = explorer.kept.known_before(round_number, PHASE) if learner.method.shares_model else b""

@@ -67,3 +67,11 @@ def test_posts_that_are_not_there_or_of_more_steps_are_refused(
     assert result.exit_code == 2
     assert words in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_nobody_attacks_itself(chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path) -> None:
+    """The sender's own model was shown as that of another member."""
+    folder, members = chains["prototypes"]
+    result = invert(folder, *sets(sender=address(members[1]), attacker=address(members[1])), "--out", tmp_path / "out")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "attacker and sender are one member" in result.stderr
