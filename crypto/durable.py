@@ -45,6 +45,11 @@ def _put(path: Path, data: bytes, mode: int, name: Callable[[Path], object]) -> 
         with suppress(OSError):
             part.unlink(missing_ok=True)  # half a file would keep a full disk full
     sync_folder(path.parent)
+    remove_left(path)
+
+
+def remove_left(path: Path) -> None:
+    """Remove what processes that are gone have left of a file: half of it, or another name of one that they created."""
     with suppress(OSError):  # they are of no use to anybody, and in nobody's way
         for left in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
             if not _is_running(left.suffixes[-2].removeprefix(".")):

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from fedchain.crypto.address import address
-from fedchain.crypto.durable import create_file
+from fedchain.crypto.durable import create_file, remove_left
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.config import NodeConfigError, NodeFailed
@@ -132,6 +132,7 @@ class JournalFile:
             _refuse(path, error)
         try:
             _lock(descriptor, path)
+            remove_left(path)  # it is created once: nobody else would, and what has two names is given to nobody
             _validate_header(descriptor, path, chain_id, public_key, file_size(members))
             return cls(path, descriptor, chain_id, public_key, members)
         except OSError as error:

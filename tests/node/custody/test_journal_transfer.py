@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,21 @@ def test_what_root_imports_belongs_to_whom_the_key_belongs(here: Path, there: Pa
     made = set(there.parent.iterdir()) - {key}
     assert {path.suffix for path in made} == {".journal", ".secrets", ".privacy"}
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(45_678, 45_679)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_imports_anew_after_a_kill_belongs_to_whom_the_key_belongs(here: Path, there: Path) -> None:
+    """The journal had been created, and had still its first name as well: what has two names is given to nobody."""
+    put(here, b"\x01")
+    key, gone = there.with_name("key.pem"), subprocess.Popen(["true"])
+    gone.wait()
+    key.touch(mode=0o600)
+    os.chown(key, 45_678, 45_679)
+    put(there)
+    there.with_name(f"{there.name}.{gone.pid}.part").hardlink_to(there)
+    import_journal(there, export_journal(here, OWNER), is_behind, OWNER)
+    assert {path.name for path in there.parent.iterdir()} == {key.name, there.name}
+    assert there.stat().st_uid == 45_678
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
