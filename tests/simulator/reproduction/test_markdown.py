@@ -91,5 +91,31 @@ def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_refe
     assert "worst drop" not in to_markdown(replace(experiment, reference=""), entries)
 
 
+BEHIND = """
+[[columns]]
+name = "rounds"
+statistic = "reach"
+mark = 0.45
+
+[[columns]]
+name = "loss"
+metric = "tal"
+"""
+
+
+def test_more_rounds_and_a_higher_loss_are_what_falls_behind(tmp_path: Path) -> None:
+    """A cell that was faster than the reference had the worst drop."""
+    text = TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "more"').replace("[50.0]", "[nan, nan]")
+    experiment = load(tmp_path, text.replace("[scenario]", BEHIND + "[scenario]", 1))
+    for run in experiment.runs({}):
+        is_slow = run.cell == "few"
+        taa, tal = (0.4, 0.9) if is_slow else (0.5, 0.7)
+        rows = [{"round": number, "taa": at, "taa_received": at, "tal": tal} for number, at in ((1, taa), (2, 0.5))]
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    shown = to_markdown(experiment, tabulate(experiment, tmp_path, {}))
+    assert "| FedAvg, before rounds | 1 | 2 | 1.00 |" in shown
+    assert "| FedAvg, before loss | 0.7000 | 0.9000 | 0.20 |" in shown
+
+
 def test_what_was_changed_on_the_command_line_stands_above_the_table(tmp_path: Path) -> None:
     assert "\nNot as in the file: rounds = 1.\n" in to_markdown(load(tmp_path), [], {"rounds": 1})
