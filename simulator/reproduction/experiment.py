@@ -299,10 +299,12 @@ def validate_experiment(experiment: Experiment) -> None:
     """Raise ScenarioError for the first error, such as a name that is unknown or given twice."""
     if not experiment.seeds:
         raise ScenarioError("seeds is empty, it must hold at least one number")
-    cells, variants = ([item.name for item in items] for items in (experiment.cells, experiment.variants))
-    for names, what in ((cells, "cell"), (variants, "variant")):
+    cells, variants, columns = (
+        [item.name for item in items] for items in (experiment.cells, experiment.variants, experiment.columns)
+    )
+    for names, what in ((cells, "cell"), (variants, "variant"), (columns, "column")):
         if len(set(names)) < len(names):
-            raise ScenarioError(f"has two {what}s of one name among {', '.join(names)}")
+            raise ScenarioError(f"has two {what}s of one name among {', '.join(map(repr, names))}")
     for metric in experiment.curves:
         _expect_known("curves", metric, METRICS)
     if experiment.reference:

@@ -57,6 +57,7 @@ def test_settings_of_one_meaning_are_one_run() -> None:
         ("seeds = [0, 1]", 'seeds = [0, 1]\nplots = ["pie"]', "plots is 'pie'"),
         ("{ few = [50.0] }", "{ few = [50.0, 60.0] }", "it must be an array of 1"),
         ('name = "more"', 'name = "few"', "has two cells of one name"),
+        ("[scenario]", '[[columns]]\n[[columns]]\nstatistic = "last"\n[scenario]', "has two columns of one name"),
         ("seeds = [0, 1]", "seedz = [0, 1]", "has no key 'seedz'; did you mean 'seeds'"),
         ("{ few = [50.0] }", "{ fewer = [50.0] }", "has a number for 'fewer', which is not a cell"),
         ('metric = "taa_received"', 'metric = "taa_recieved"', "did you mean 'taa_received'"),
