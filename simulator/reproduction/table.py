@@ -155,7 +155,7 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
     the mean of a run.
 
     Raises:
-        ScenarioError: the run did not measure ``metric``.
+        ScenarioError: the run did not measure ``metric``, or what is to be summed.
     """
     counted = result.rows[: column.rounds or None]
     known = [(row["round"], float(row[metric])) for row in counted if row.get(metric) is not None]
@@ -173,7 +173,7 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
             reached = next((float(number) for number, value in known if _reaches(value, mark, metric)), None)
             if reached is None or not column.spend:
                 return reached
-            return float(sum(row[name] for row in counted if row["round"] <= reached for name in column.spend))
+            return _spent([row for row in counted if row["round"] <= reached], column)
         case "best":
             chosen = min(values) if wants_less(metric) else max(values)
         case "last":
@@ -183,6 +183,19 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
         case _:
             chosen = statistics.mean(values[-5:])
     return chosen * scale_of(metric)
+
+
+def _spent(rows: Rows, column: Column) -> float | None:
+    """The sum of a column's expenses over some rounds; None if an optional one was not measured in one of them."""
+    total = 0.0
+    for row, name in itertools.product(rows, column.spend):
+        value = row.get(name)
+        if value is None and column.is_optional:
+            return None
+        if value is None:
+            raise ScenarioError(f"metric {name} was not measured in round {row['round']}, and cannot be summed")
+        total += value
+    return total
 
 
 def best_of(rows: Rows, metric: str) -> float | None:

@@ -44,6 +44,18 @@ def test_a_column_may_be_what_was_sent_until_a_mark_was_reached(tmp_path: Path) 
     assert "| FedAvg, before | few | bytes | 1000 | 203 ± 0 | -797 |" in to_markdown(experiment, list(entries.values()))
 
 
+def test_what_was_not_measured_cannot_be_spent(tmp_path: Path) -> None:
+    """It was a TypeError, after all runs had been made."""
+    experiment = load(tmp_path)
+    column = replace(experiment.columns[0], statistic="reach", mark=0.45, metric="taa", spend=("epsilon",))
+    for run in experiment.runs({}):
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": [{"round": 1, "taa": 0.5, "epsilon": None}]}))
+    with pytest.raises(ScenarioError, match="metric epsilon was not measured in round 1"):
+        tabulate(replace(experiment, columns=(column,)), tmp_path, {})
+    optional = replace(experiment, columns=(replace(column, is_optional=True),))
+    assert {entry.mean for entry in tabulate(optional, tmp_path, {})} == {None}
+
+
 REACH = """
 [[columns]]
 name = "half"
