@@ -1,5 +1,6 @@
 """The table of an experiment as Markdown: the paper's numbers beside ours, their means, and the best cells."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,6 +12,9 @@ from fedchain.wording import counted
 
 NEAR = 2.0
 """Difference in percentage points up to which an accuracy counts as equal to the paper's."""
+
+BAR = "\\|"
+"""A bar within a cell of a Markdown table."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -91,7 +95,8 @@ def _seeds(entries: Sequence[Entry]) -> int:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    """A line of the table; a bar in a name, as in "p(x|y)", is none between two cells."""
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def _means(entries: Sequence[Entry]) -> list[str]:
@@ -125,13 +130,13 @@ def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
     lines = []
     for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries):
         own = {entry.cell: entry for entry in entries if (entry.variant, entry.column) == (variant, column)}
-        shown = " | ".join(_mean(own[cell]) if cell in own else "–" for cell in cells)
+        shown = [_mean(own[cell]) if cell in own else "–" for cell in cells]
         drop = worst_drop(own, experiment.reference, is_less_better=_is_less_better(experiment, variant, column))
         lost = [entry for entry in own.values() if entry.diverged and entry.mean is None]
         worst = _ended(lost[0]) if lost else "–" if drop is None else f"{drop:.2f}"
-        lines.append(f"| {' '.join((variant, column)).strip()} | {shown} | {worst} |")
+        lines.append(_row([" ".join((variant, column)).strip(), *shown, worst]))
     head = ["", f"How far each falls behind its own number in “{experiment.reference}”, at worst:", ""]
-    return [*head, f"| variant | {' | '.join(cells)} | worst drop |", f"|---|{'--:|' * (len(cells) + 1)}", *lines]
+    return [*head, _row(["variant", *cells, "worst drop"]), f"|---|{'--:|' * (len(cells) + 1)}", *lines]
 
 
 def _best(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
@@ -172,7 +177,8 @@ def worst_drop(entries: Mapping[str, Entry], reference: str, *, is_less_better: 
     start = means.pop(reference, None)
     if start is None or not means:
         return None
-    return max(means.values()) - start if is_less_better else start - min(means.values())
+    drop = max(means.values()) - start if is_less_better else start - min(means.values())
+    return None if math.isnan(drop) else drop  # of two that are infinite
 
 
 def _is_less_better(experiment: Experiment, variant: str, column: str) -> bool:

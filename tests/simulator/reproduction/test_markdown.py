@@ -91,6 +91,19 @@ def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_refe
     assert "worst drop" not in to_markdown(replace(experiment, reference=""), entries)
 
 
+def test_a_bar_in_a_name_begins_no_cell_and_infinite_numbers_have_no_drop(tmp_path: Path) -> None:
+    text = TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "p(x|y)"').replace('"more"', '"p(x|y)"')
+    experiment = load(tmp_path, text)
+    asked = replace(experiment, columns=(replace(experiment.columns[0], metric="epsilon"),))
+    for run in asked.runs({}):
+        rows = [{"round": 1, "taa": 0.5, "epsilon": "Infinity"}]
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    shown = to_markdown(asked, tabulate(asked, tmp_path, {}))
+    assert "| FedAvg, after | p(x\\|y) | – | inf | – |\n" in shown
+    assert "| variant | p(x\\|y) | few | worst drop |\n" in shown
+    assert "| FedAvg, after | inf | inf | – |\n" in shown
+
+
 BEHIND = """
 [[columns]]
 name = "rounds"
