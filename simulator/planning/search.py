@@ -72,7 +72,8 @@ def _shared(scenario: Scenario, budget: Budget) -> dict[str, Any]:
     default = Scenario().to_dict()
     values = scenario.to_dict().items()
     stated = {name: value for name, value in values if value != default.get(name) and name != "seed"}
-    return stated | {
+    measured = {} if scenario.evaluate_every else {"evaluate_every": Scenario().evaluate_every}  # the loss is sought
+    return (stated | measured) | {
         "dataset": scenario.dataset,
         "method": scenario.method,
         "hyperparameters": dict(scenario.hyperparameters) | {"local_epochs": 0},

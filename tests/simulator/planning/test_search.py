@@ -102,6 +102,15 @@ def test_the_lowest_mean_loss_after_the_last_round_is_best(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_what_is_sought_is_measured() -> None:
+    """A scenario that measures nothing ended its search, when all was simulated, in an error."""
+    plain = search_of(TINY, PAPER, 2)
+    silent = search_of(replace(TINY, evaluate_every=0), PAPER, 2)
+    assert {**silent.scenario} == {**plain.scenario, "evaluate_every": 1}
+    assert "evaluate_every" not in plain.scenario
+    assert search_of(replace(TINY, evaluate_every=3), PAPER, 2).scenario["evaluate_every"] == 3
+
+
 def test_a_method_that_minimises_nothing_more_has_no_best_objective(tmp_path: Path) -> None:
     search = search_of(TINY, PAPER, 2)
     fake_results(search, tmp_path / "results", {1: 0.25, 2: 0.23})
