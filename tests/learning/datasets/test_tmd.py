@@ -58,6 +58,19 @@ def test_tmd_is_standardised_and_what_is_missing_becomes_the_mean(tmp_path: Path
     assert np.bincount(data.test_sources).tolist() == [6, 6]
 
 
+@pytest.mark.usefixtures("few_rows")
+def test_every_fifth_window_of_each_user_and_class_is_a_test_example(tmp_path: Path) -> None:
+    """None of four is, however many windows other users have."""
+    rows = [row | {"target": "Car", "user": "u01" if place < 4 else "u02"} for place, row in enumerate(_windows(11))]
+    write(tmp_path, {"tmd/dataset_5secondWindow.csv.gz": _table(rows)})
+    data = load_dataset("tmd", str(tmp_path))
+    assert data.test_sources is not None
+    assert data.test_sources.tolist() == [1]
+    shift = data.test_images[0, 2] / data.train_images[3, 2]  # of places, less the mean place
+    mean = (sum(range(11)) - 8) / 10
+    assert shift == pytest.approx((8 - mean) / (3 - mean), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

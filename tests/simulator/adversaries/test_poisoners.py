@@ -129,6 +129,24 @@ def test_the_lies_are_those_of_the_papers() -> None:
     assert noise.std() == pytest.approx(3.0, rel=0.05)
 
 
+def test_liars_see_the_posts_of_all_honest_members_and_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, claimed = [], []
+
+    def noting(self: Any, own: Any, others: Any) -> Any:
+        seen.append(len(others))
+        return own
+
+    def counting(self: Any, counts: Any) -> Any:
+        claimed.append(counts)
+        return counts
+
+    monkeypatch.setattr(poisoners.CountInflater, "lie", noting)
+    monkeypatch.setattr(poisoners.CountInflater, "claim", counting)
+    play(scenario("count-inflater", method="dfpl", rounds=1))
+    assert seen == [PEERS - len(LIARS)] * len(LIARS)
+    assert len(claimed) == len(LIARS), "prototypes come with a count for each class"
+
+
 def test_flipped_labels_are_one_members_alone() -> None:
     flipped, plain = load_learner(scenario("label-flipper")), load_learner(scenario("follower"))
     assert isinstance(flipped.source, FlippedLabels)

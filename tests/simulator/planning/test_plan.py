@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.learning.convergence.theory import Budget
+from fedchain.learning.convergence.theory import Budget, learning_rate_max
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.planning.plan import (
+    TIMED_STEPS,
     expected_mining_s,
     measure_hashes_per_s,
     measure_iteration_s,
@@ -73,6 +74,20 @@ def test_alpha_is_the_time_from_one_step_to_the_next(method: str, settings: dict
     """Also with noise, whatever the budget for what is posted, and where prototypes are encrypted behind the steps."""
     scenario = Scenario(peers=3, method=method, hyperparameters={"local_epochs": 3, **settings})
     assert measure_iteration_s(scenario, ticking(0.25)) == 0.25
+
+
+def test_alpha_is_the_median_of_the_rounds_after_the_warm_up() -> None:
+    ticks = itertools.accumulate(seconds for seconds in (9.0, 1.0, 5.0, 2.0, 4.0, 3.0) for _ in range(TIMED_STEPS))
+    assert measure_iteration_s(Scenario(peers=3, method="fedavg"), ticks.__next__) == pytest.approx(3.0)
+
+
+def test_a_step_alone_has_limits_of_its_own() -> None:
+    """Eqs. 25 and 26 take the first gradient, whose square is 8, in place of those of the whole round."""
+    theory = a_theory(weight=0.1)
+    for row in theory.bounds:
+        assert row.weight_max_first == pytest.approx(4 * row.rounds / (100 - 4 * row.rounds))
+        first = learning_rate_max(theory.constants, PAPER, row.rounds, weight=0.1, gradient_sum=8.0)
+        assert row.learning_rate_max_first == first
 
 
 def test_beta_is_the_hashes_of_a_block_over_the_hash_rate_of_all() -> None:

@@ -21,6 +21,21 @@ def test_own_data_are_named_by_their_task() -> None:
     assert (swept.title, swept.cells[1].name) == ("solo", "task=mytask.py:other"), "none of them is on digits"
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_method_s_own_setting_overrides_that_of_all(swapped: bool) -> None:
+    settings = {"fedavg.batch_size": 4, "batch_size": 8, "regularizer_weight": 0.5}
+    settings = dict(reversed(settings.items())) if swapped else settings
+    experiment = build_comparison(["dfpl", "fedavg"], 2, {"seed": 5}, settings, [], ["taa", "tal"])
+    own = {variant.name: dict(variant.hyperparameters) for variant in experiment.variants}
+    assert own == {"dfpl": {"batch_size": 8, "regularizer_weight": 0.5}, "fedavg": {"batch_size": 4}}
+    assert experiment.seeds == (5, 6)
+    assert {column.name: (column.metric, column.statistic) for column in experiment.columns} == {
+        "taa": ("taa", "last"),
+        "tal": ("tal", "last"),
+        "worst member": ("taa_worst", "last"),
+    }
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_the_file_of_a_comparison_is_a_whole_experiment(ran: list[Scenario], tmp_path: Path) -> None:
     compare(tmp_path, "--methods", "dfpl,fedavg", "--sweep", "batch_size=8,16", "--peers", "3")

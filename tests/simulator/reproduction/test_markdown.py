@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedchain.simulator.reproduction.markdown import to_markdown
+from fedchain.simulator.reproduction.markdown import to_markdown, worst_drop
 from fedchain.simulator.reproduction.plots import draw
-from fedchain.simulator.reproduction.table import tabulate, write_csv
+from fedchain.simulator.reproduction.table import Entry, tabulate, write_csv
 from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
 
 
@@ -128,6 +128,40 @@ def test_more_rounds_and_a_higher_loss_are_what_falls_behind(tmp_path: Path) -> 
     shown = to_markdown(experiment, tabulate(experiment, tmp_path, {}))
     assert "| FedAvg, before rounds | 1 | 2 | 1.00 |" in shown
     assert "| FedAvg, before loss | 0.7000 | 0.9000 | 0.20 |" in shown
+
+
+def test_the_worst_drop_is_to_the_lowest_of_all_other_cells() -> None:
+    means = {"more": 65.0, "few": 45.0, "some": 60.0}
+    entries = {cell: Entry("v", cell, "", None, {0: mean}, "accuracy") for cell, mean in means.items()}
+    assert worst_drop(entries, "more") == 20.0
+
+
+def test_a_variant_that_lacks_a_cell_has_no_mean_over_the_cells(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path / "results")
+    entries = tabulate(experiment, tmp_path / "results", {})
+    text = to_markdown(
+        experiment, [entry for entry in entries if (entry.variant, entry.cell) != ("FedAvg, after", "few")]
+    )
+    assert "| FedAvg, before |  |" in text
+    assert "| FedAvg, after |  |" not in text
+
+
+def test_the_best_cell_is_sought_where_no_seed_diverged_and_counted_where_it_was_expected(tmp_path: Path) -> None:
+    text = TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nexpected = ["few"]').replace("paper =", "#")
+    experiment = load(
+        tmp_path, text.replace("[scenario]", '[[columns]]\nname = "best"\nseek = "highest"\n\n[scenario]', 1)
+    )
+    fake_results(experiment, tmp_path / "results")
+    entries = tabulate(experiment, tmp_path / "results", {})
+    assert "Best by best among few: 0 of 2 variants." in to_markdown(experiment, entries)
+    ended = [
+        replace(one, diverged=1) if (one.variant, one.cell) == ("FedAvg, after", "more") else one for one in entries
+    ]
+    found = to_markdown(experiment, ended)
+    assert "| FedAvg, before | more | 65.00 |" in found
+    assert "| FedAvg, after | few | 35.00 |" in found
+    assert "Best by best among few: 1 of 2 variants." in found
 
 
 def test_what_was_changed_on_the_command_line_stands_above_the_table(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
 from fedchain.files.layout import read_metrics
+from fedchain.learning.training.measured import Evaluation
 from fedchain.learning.worker.checkpoint import state_pieces
+from fedchain.simulator.trained.folders import TrainedModel
+from fedchain.simulator.trained.measure import measure_cross_site
 from fedchain.simulator.trained.origins import read_file
 from tests.support.simulator.models import PEERS, Plain, Runs, ask
 from tests.support.simulator.models import runs as runs
@@ -32,6 +38,21 @@ def test_every_model_is_measured_on_every_test_set(runs: Runs) -> None:
     shown = CliRunner().invoke(app, ["model", "cross-site", str(runs / "net")]).stdout
     own, others = matrix["accuracies"]["0"][0], sum(matrix["accuracies"]["0"][1:]) / (PEERS - 1)
     assert f"{100 * own:.2f} {100 * others:>7.2f}" in shown
+
+
+def test_a_model_is_measured_as_one_of_its_owner_s() -> None:
+    """Members may have models of several kinds; the common model is of the first member's."""
+    asked = []
+
+    def noting(_: object, owner: int, sites: Sequence[int]) -> list[Evaluation]:
+        asked.append((owner, tuple(sites)))
+        return [Evaluation(local_accuracy=0.5, local_loss=1.0) for _ in sites]
+
+    models = [SimpleNamespace(state={}, origin=SimpleNamespace(member=member)) for member in (2, None, 1)]
+    learner: Any = SimpleNamespace(measure=noting)
+    found = measure_cross_site(learner, cast(list[TrainedModel], models), [0, 3])
+    assert found.owners == (2, None, 1)
+    assert asked == [(2, (0, 3)), (0, (0, 3)), (1, (0, 3))]
 
 
 def test_another_accuracy_than_the_run_s_is_told(runs: Runs, tmp_path: Path) -> None:
