@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,16 @@ def test_liars_see_the_posts_of_all_honest_members_and_of_nobody_else(monkeypatc
     play(scenario("count-inflater", method="dfpl", rounds=1))
     assert seen == [PEERS - len(LIARS)] * len(LIARS)
     assert len(claimed) == len(LIARS), "prototypes come with a count for each class"
+
+
+def test_a_liar_that_is_late_counts_no_other_liar_s_post_as_honest() -> None:
+    posts = [SimpleNamespace(sender=sender, payload_hash=sender * 2) for sender in (b"a", b"b", b"c")]
+    here = {b"aa": b"honest", b"bb": b"lie"}  # the third one's payload has not come
+    liar: Any = SimpleNamespace(
+        coalition=SimpleNamespace(keys=[SimpleNamespace(public_key=b"b")]),
+        node=SimpleNamespace(open_posts=lambda: posts, content=here.get),
+    )
+    assert poisoners.Poisoner._honest_payloads(liar) == [b"honest"]
 
 
 def test_flipped_labels_are_one_members_alone() -> None:
