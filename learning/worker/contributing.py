@@ -181,6 +181,8 @@ class Contributing:
             raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
         except LearningError:
             raise
+        except SystemExit as error:  # it would end the process, which trains others as well
+            raise OwnCodeFailed(f"peer {client.index}: {one_line(error)}") from error
         except Exception as error:
             if _raised_in(error) == "_verify_batch_size":
                 raise ConfigurationError(

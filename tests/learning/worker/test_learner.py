@@ -359,6 +359,8 @@ class Odd(FedAvg):
 
     def update(self, client: Client, round: Round) -> Tensors:
         posted = super().update(client, round)
+        if self.does == "ends":
+            raise SystemExit("no more")
         if self.does == "swaps":
             client.model = torch.nn.Linear(2, 2)  # type: ignore[assignment]
         return posted
@@ -388,6 +390,12 @@ def test_what_an_own_method_does_as_nobody_can_use_it_is_told_and_changes_nothin
     with pytest.raises(OwnCodeFailed, match=f"^{re.escape(message)}$"):
         learner.contribute(0, "update", 1, b"")
     assert learner.checkpoint(0) == before
+
+
+def test_an_own_method_that_ends_the_process_of_all_is_told_in_its_place() -> None:
+    learner = Learner(config(f"{__name__}:Odd", does="ends"))
+    with pytest.raises(OwnCodeFailed, match=r"^peer 2: SystemExit: no more \(.*test_learner.py, line \d+\)$"):
+        learner.contribute(2, "update", 1, b"")
 
 
 @pytest.mark.parametrize(
