@@ -83,10 +83,11 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         raise StoreCorrupt(f"{path} is no file; {repair_hint(path.parent)}")
     mode = "mode=rw"
     if read_only:
-        # Reading a log needs shared memory beside it. If there is no log and the folder is read-only, nobody writes.
-        log = path.with_name(f"{path.name}-wal")
-        still = not os.access(path.parent, os.W_OK) and not log.exists()
-        mode = "immutable=1" if still else "mode=ro"
+        # Reading a log needs shared memory beside it. In a read-only folder without a log nobody writes; nor where a
+        # reader has left an empty one, and nobody has it open, with that memory.
+        log, memory = (path.with_name(path.name + suffix) for suffix in COMPANIONS)
+        is_still = not log.exists() or (log.stat().st_size == 0 and not memory.exists())
+        mode = "immutable=1" if is_still and not os.access(path.parent, os.W_OK) else "mode=ro"
     # A caller may run the slow fsync in any of its worker threads.
     uri = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)

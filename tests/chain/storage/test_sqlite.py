@@ -1,10 +1,12 @@
 """The storage on disk: its folder, what every start checks, and what damage costs."""
 
 import logging
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +96,30 @@ def test_one_writer_at_a_time_and_any_number_of_readers(folder: Path, chain: Cha
         with pytest.raises(StoreError, match="readonly"):
             reader.append([final])
     Store.open(folder).close()
+
+
+@pytest.mark.parametrize("left", [(), ("-wal",)])
+def test_a_chain_on_a_read_only_disk_is_read_without_the_memory_that_a_log_takes(
+    folder: Path, left: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for suffix in left:  # as a reader leaves it
+        (folder / f"{DATABASE}{suffix}").touch()
+    before = {path.name for path in folder.iterdir()}
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with Store.open(folder, read_only=True) as store:
+        assert store.base() == 1
+        assert {path.name for path in folder.iterdir()} == before
+
+
+def test_a_log_with_something_in_it_is_read_wherever_it_lies(
+    folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(folder) as writer:
+        final = chain.final(chain.blocks[chain.tip])
+        writer.append([final])
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+        with Store.open(folder, read_only=True) as reader:
+            assert reader.head() == final
 
 
 def test_an_append_is_all_or_nothing(folder: Path, chain: ChainBuilder) -> None:
