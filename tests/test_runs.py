@@ -171,8 +171,11 @@ def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
     origin = read_origin((run.folder / "models" / "member-2.safetensors").read_bytes())
     assert origin is not None
     assert (origin.chain_id, origin.member, origin.round) == (run.chain.genesis.chain_id.hex(), 2, 1)
-    again = fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml", seed=1, keep_models=False)
-    assert (again.scenario.method, again.scenario.seed) == ("solo", 1)
+    numbers: dict[str, Any] = {"seed": np.int64(1), "hash_rates": [np.float32(1)] * 3}
+    numbers["hyperparameters"] = {"learning_rate": np.float64(0.5)}
+    again = fedchain.simulate(scenario=tmp_path / "run" / "scenario.toml", keep_models=False, **numbers)
+    assert (again.scenario.method, again.scenario.seed, type(again.scenario.seed)) == ("solo", 1, int)
+    assert again.scenario.hyperparameters == {"learning_rate": 0.5}
     with pytest.raises(ConfigurationError, match="is not there: the run kept no models, see keep_models"):
         again.model(0)
 

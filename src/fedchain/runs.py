@@ -17,6 +17,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, get_args
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -330,6 +331,15 @@ async def simulate_async(
         return await wait_in_loop(lambda told, stop: order.run(order.load(), told, stop), listener)
 
 
+def _in_python(value: Any) -> Any:
+    """A setting with NumPy's numbers, as `np.arange` and `np.linspace` give them, as Python's."""
+    if isinstance(value, dict):
+        return {name: _in_python(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_in_python, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
     """A run that was asked for."""
@@ -369,7 +379,7 @@ class _Order:
         if not isinstance(trackers, Sequence) or not all(isinstance(wanted, str) for wanted in trackers):
             raise ScenarioError(f"track is {track!r}, it must be names of trackers")
         use_current_folder()
-        values = {name: value for name, value in given.items() if value is not None}
+        values = {name: _in_python(value) for name, value in given.items() if value is not None}
         begun, function = _values_of(scenario), None
         if isinstance(task, str):
             values["task"] = task
