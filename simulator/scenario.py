@@ -273,7 +273,7 @@ class Scenario(Consensus):
         down = {number for row in self.faults if row.kind in ("crash", "kill") for number in row.peers}
         liars = {number for row in self.adversaries for number in row.peers}
         staying = frozenset({CHAIN_KEEPER} | down | liars)
-        return self.changes + draw_churn(self.churn, self.peers, self.members, self.rounds, self.seed, staying)
+        return self.changes + draw_churn(self.churn, self.peers, self.members, self.last_round, self.seed, staying)
 
     @property
     def last_round(self) -> int:

@@ -112,6 +112,13 @@ def test_crashing_and_lying_peers_stay() -> None:
     assert leaving >= {1, 2, 4, 5, 6, 8, 9}
 
 
+@pytest.mark.parametrize("end", [8, 16])
+def test_churn_lasts_to_the_end_that_amendments_leave(end: int) -> None:
+    amending = MemberChange(round=3, kind="amend", values={"rounds": end})
+    found = [row for row in churning(changes=(amending,)).all_changes if row.kind != "amend"]
+    assert found == [*churning(rounds=end).all_changes]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
