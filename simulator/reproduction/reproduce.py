@@ -80,6 +80,8 @@ def reproduce(
     if not runs:
         raise ScenarioError(f"no cell/variant of {experiment.name} fits {only!r}")
     results = folder / RESULTS_FOLDER
+    if experiment.measure != "simulation":
+        results /= experiment.measure  # a result's name is that of its scenario, whatever is measured
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
     console = Console()

@@ -49,6 +49,20 @@ def test_the_table_is_written_where_a_run_is_given_up(tmp_path: Path, monkeypatc
     assert (tmp_path / "out" / "table.csv").exists()
 
 
+def test_what_was_measured_otherwise_is_no_result_although_the_scenario_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, asked = load(tmp_path), list[Scenario]()
+    fake_results(experiment, tmp_path / "out" / "results")
+    monkeypatch.setattr(
+        "fedchain.simulator.reproduction.reproduce.run_all", lambda scenarios, *_: asked.extend(scenarios)
+    )
+    reproduce(experiment, tmp_path / "out", 1, {})
+    assert asked == []
+    reproduce(replace(experiment, measure="timing"), tmp_path / "out", 1, {})
+    assert asked == [run.scenario for run in experiment.runs({})]
+
+
 @pytest.mark.slow
 def test_an_interrupted_experiment_runs_what_is_missing_and_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
