@@ -83,11 +83,8 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         raise StoreCorrupt(f"{path} is no file; {repair_hint(path.parent)}")
     mode = "mode=rw"
     if read_only:
-        # Reading a log needs shared memory beside it. In a read-only folder without a log nobody writes; nor where a
-        # reader has left an empty one, and nobody has it open, with that memory.
-        log, memory = (path.with_name(path.name + suffix) for suffix in COMPANIONS)
-        is_still = not log.exists() or (log.stat().st_size == 0 and not memory.exists())
-        mode = "immutable=1" if is_still and not os.access(path.parent, os.W_OK) else "mode=ro"
+        # Reading a log needs shared memory beside it, for which a read-only folder has no place.
+        mode = "immutable=1" if not os.access(path.parent, os.W_OK) and _is_still(path) else "mode=ro"
     # A caller may run the slow fsync in any of its worker threads.
     uri = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -95,6 +92,16 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     connection.text_factory = bytes
     connection.execute("PRAGMA synchronous = FULL")
     return connection
+
+
+def _is_still(path: Path) -> bool:
+    """Whether nobody writes a database in a read-only folder: it has no log, or an empty one that a reader left, and no
+    shared memory, which it has while somebody has it open."""
+    log, memory = (path.with_name(path.name + suffix) for suffix in COMPANIONS)
+    try:
+        return log.stat().st_size == 0 and not memory.exists()
+    except FileNotFoundError:
+        return True
 
 
 def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis | None) -> Genesis:

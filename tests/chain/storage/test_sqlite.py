@@ -111,6 +111,25 @@ def test_a_chain_on_a_read_only_disk_is_read_without_the_memory_that_a_log_takes
         assert {path.name for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_a_log_that_its_writer_removes_while_a_reader_looks_for_it_is_none(
+    folder: Path, is_writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, stat = folder / f"{DATABASE}-wal", Path.stat
+    log.touch()
+
+    def look(path: Path, **options: bool) -> os.stat_result:
+        found = stat(path, **options)
+        if path == log:
+            log.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", look)
+    monkeypatch.setattr(os, "access", lambda path, mode: is_writable or mode != os.W_OK)
+    with Store.open(folder, read_only=True) as store:
+        assert store.base() == 1
+
+
 def test_a_log_with_something_in_it_is_read_wherever_it_lies(
     folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
