@@ -401,6 +401,8 @@ def _describe(
         if kind is None or (kind != torch.float32 and (kind.is_floating_point or kind.is_complex)):
             found = kind or type(value).__name__
             raise ConfigurationError(f"{name} of the model is {found}; only float32 and integers can be exchanged")
+        if value.layout is not torch.strided:
+            raise ConfigurationError(f"{name} of the model is {value.layout}; only dense tensors can be exchanged")
         if any(step == 0 for step, size in zip(value.stride(), value.shape, strict=True) if size > 1):
             raise ConfigurationError(
                 f"{name} of the model has one number in many places (`expand`): it needs `clone()`"

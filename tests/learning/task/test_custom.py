@@ -563,6 +563,12 @@ class Spread(Net):
         self.head.bias = nn.Parameter(torch.zeros(1).expand(3))
 
 
+class Sparse(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.eye(3).to_sparse())
+
+
 class Flat(Net):
     def forward(self, x: torch.Tensor) -> Any:
         return self.hidden(x), self.hidden(x).sum(dim=1)
@@ -624,6 +630,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "integers": (returns((Rounded, GOOD, GOOD)), "the model must return floating-point numbers, not torch.int64"),
     "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
     "one number": (returns((Spread, GOOD, GOOD)), "head.bias of the model has one number in many places (`expand`)"),
+    "sparse": (returns((Sparse, GOOD, GOOD)), "mask of the model is torch.sparse_coo; only dense tensors can be"),
     "no copy": (returns((Locked(), GOOD, GOOD)), "cannot be copied for each member, return its class instead: TypeErr"),
     "extra state": (returns((Stateful(), GOOD, GOOD)), "_extra_state of the model is str; only float32 and integers"),
     "not finite": (returns((overflown(), GOOD, GOOD)), "head.bias of the model holds numbers that are not finite"),
