@@ -39,8 +39,8 @@ PATIENCE_DEFAULT = 100
 PAYLOAD_SIZE_DEFAULT = 64 * 2**20
 """Bytes; room for a model of 16 million parameters."""
 
-PAYLOAD_SIZE_MAX = 2**31
-"""Bytes of the largest post that a founding document can allow."""
+PAYLOAD_SIZE_MAX = {GENESIS_VERSION: 2**30, CHANGES_VERSION: 2**31}
+"""Bytes of the largest post that a founding document of each version can allow."""
 
 
 class Contributor(Enum):
@@ -346,7 +346,7 @@ def _validate(genesis: Genesis) -> None:
     _expect_range(g, "phase_timeout_ms", 1, 2**40)
     _expect_range(g, "phase_floor_ms", 0, 2**40)
     _expect_range(g, "vote_timeout_ms", 1, 2**32)
-    _expect_range(g, "payload_size_max", 1, 2**30 if g.version < CHANGES_VERSION else PAYLOAD_SIZE_MAX)
+    _expect_range(g, "payload_size_max", 1, PAYLOAD_SIZE_MAX[g.version])
     _expect_range(g, "inline_size_max", 0, min(g.payload_size_max, 2**18))
     _expect_range(g, "retention_blocks", 0, 2**32)
     _expect_range(g, "omission_slack_ms", 0, 2**32)

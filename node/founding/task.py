@@ -15,6 +15,7 @@ from typing import Any
 
 from fedchain.chain.exceptions import DiskRefused, InvalidGenesis, MethodFailed
 from fedchain.chain.genesis import (
+    GENESIS_VERSION,
     PAYLOAD_SIZE_DEFAULT,
     PAYLOAD_SIZE_MAX,
     AggregatorRule,
@@ -283,9 +284,10 @@ def found_federation(
         )
     sizes = {name: rules.payload_size_bytes_max(name) for name, _, _ in (*rules.setup_phases, *rules.phases)}
     largest = max(sizes, key=sizes.__getitem__)
-    if sizes[largest] > PAYLOAD_SIZE_MAX and "payload_size_max" not in consensus:
+    allowed = PAYLOAD_SIZE_MAX[consensus.get("version", GENESIS_VERSION)]
+    if sizes[largest] > allowed and "payload_size_max" not in consensus:
         raise ConfigurationError(
-            f"{config.method} posts up to {sizes[largest]} bytes in phase {largest}, at most {PAYLOAD_SIZE_MAX} can be "
+            f"{config.method} posts up to {sizes[largest]} bytes in phase {largest}, at most {allowed} can be "
             "allowed: take a smaller model or, where posts are smaller than they may be, set payload_mib_max"
         )
     consensus.setdefault("payload_size_max", max(PAYLOAD_SIZE_DEFAULT, sizes[largest]))

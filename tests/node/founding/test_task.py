@@ -163,6 +163,14 @@ def test_what_no_document_can_hold_is_refused_at_the_founding(method: str, numbe
         )
 
 
+def test_posts_that_a_document_of_version_2_has_no_room_for_are_refused_with_its_bound() -> None:
+    info = replace(INFO, parameters=(("fc.weight", (400_000_000,)),), trainable=frozenset({"fc.weight"}))
+    config = LearningConfig(method="blade-fl", dataset="own", shapes=info, clients=4)
+    members, rules = [key.public_key for key in keys(4)], Application(config)
+    with pytest.raises(ConfigurationError, match="at most 1073741824 can be allowed"):
+        found_federation(config, rules, members, name="large", created_ms=1, version=2, initial_bits=EASY_BITS)
+
+
 def test_posts_that_may_be_too_large_are_let_in_where_a_founder_bounds_them() -> None:
     info = replace(INFO, parameters=(("fc.weight", (600_000_000,)),), trainable=frozenset({"fc.weight"}))
     config = LearningConfig(method="blade-fl", dataset="own", shapes=info, clients=4)
