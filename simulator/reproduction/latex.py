@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedchain.simulator.reproduction.experiment import Column, Experiment
-from fedchain.simulator.reproduction.table import Entry, wants_less
+from fedchain.simulator.reproduction.experiment import Experiment
+from fedchain.simulator.reproduction.table import Entry
 
 SEEDS_MIN = 6
 """Fewest seeds of the test: with five, no outcome of its 2^5 has a p below 0.05."""
@@ -61,10 +61,9 @@ def to_latex(experiment: Experiment, entries: Sequence[Entry]) -> str:
     places = list(dict.fromkeys((entry.cell, entry.column) for entry in entries if entry.known))
     variants = list(dict.fromkeys(entry.variant for entry in entries if entry.known))
     found = {(entry.variant, entry.cell, entry.column): entry for entry in entries if entry.known}
-    columns = {column.name: column for column in experiment.columns}
     of_place = {place: [found[v, *place] for v in variants if (v, *place) in found] for place in places}
     run = {place: len({seed for entry in of_place[place] for seed in entry.by_seed}) for place in places}
-    best = {place: _best(of_place[place], run[place], columns) for place in places}
+    best = {place: _best(experiment, of_place[place], run[place]) for place in places}
     several = [len({place[part] for place in places}) > 1 for part in (0, 1)]
     heads = [", ".join(name for name, is_told in zip(place, several, strict=True) if is_told) for place in places]
     if not any(several):
@@ -118,17 +117,20 @@ def _caption(seeds: int) -> str:
     return f"{told}; $p$ of {kind} paired two-sided permutation test against it over the seeds that both have."
 
 
-def _best(entries: Sequence[Entry], seeds: int, columns: dict[str, Column]) -> Entry | None:
+def _best(experiment: Experiment, entries: Sequence[Entry], seeds: int) -> Entry | None:
     """The entry with the best mean of those with numbers for all ``seeds``.
 
-    None if there is none, if neither more nor less is better, or if there is no other entry.
+    None if there is none, if neither more nor less is better, or less for some and more for others, or if there is no
+    other entry.
     """
-    column = columns[entries[0].column]
-    is_lowest = column.seek == "lowest" or column.statistic == "reach" or wants_less(column.metric)
-    if len(entries) < 2 or not (is_lowest or column.seek or entries[0].kind == "accuracy"):
+    seek = next(column.seek for column in experiment.columns if column.name == entries[0].column)
+    is_less = {entry.is_less_better for entry in entries}
+    if len(entries) < 2 or not (seek or is_less == {True} or {entry.kind for entry in entries} == {"accuracy"}):
         return None
     whole = [entry for entry in entries if len(entry.known) == seeds]
-    return (min if is_lowest else max)(whole, key=lambda entry: entry.mean or 0.0, default=None)
+    return (min if seek == "lowest" or True in is_less else max)(
+        whole, key=lambda entry: entry.mean or 0.0, default=None
+    )
 
 
 def _number(entry: Entry | None, best: Entry | None, seeds: int) -> str:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedchain.simulator.reproduction.experiment import Column, Experiment
-from fedchain.simulator.reproduction.table import Entry, wants_less
+from fedchain.simulator.reproduction.table import Entry
 from fedchain.wording import counted
 
 NEAR = 2.0
@@ -131,7 +131,7 @@ def _drops(experiment: Experiment, entries: Sequence[Entry]) -> list[str]:
     for variant, column in dict.fromkeys((entry.variant, entry.column) for entry in entries):
         own = {entry.cell: entry for entry in entries if (entry.variant, entry.column) == (variant, column)}
         shown = [_mean(own[cell]) if cell in own else "–" for cell in cells]
-        drop = worst_drop(own, experiment.reference, is_less_better=_is_less_better(experiment, variant, column))
+        drop = worst_drop(own, experiment.reference)
         lost = [entry for entry in own.values() if entry.diverged and entry.mean is None]
         worst = _ended(lost[0]) if lost else "–" if drop is None else f"{drop:.2f}"
         lines.append(_row([" ".join((variant, column)).strip(), *shown, worst]))
@@ -171,20 +171,14 @@ def best_entry(entries: Sequence[Entry], column: Column) -> Entry | None:
     return entries[pick(means, key=means.__getitem__)] if means else None
 
 
-def worst_drop(entries: Mapping[str, Entry], reference: str, *, is_less_better: bool = False) -> float | None:
+def worst_drop(entries: Mapping[str, Entry], reference: str) -> float | None:
     """Drop from the mean of ``reference`` to the worst mean of other cells; None if there is nothing to compare."""
     means = {cell: entry.mean for cell, entry in entries.items() if entry.mean is not None}
     start = means.pop(reference, None)
     if start is None or not means:
         return None
-    drop = max(means.values()) - start if is_less_better else start - min(means.values())
+    drop = max(means.values()) - start if entries[reference].is_less_better else start - min(means.values())
     return None if math.isnan(drop) else drop  # of two that are infinite
-
-
-def _is_less_better(experiment: Experiment, variant: str, column: str) -> bool:
-    """Whether fewer rounds, or less of the metric, are better in a variant's column."""
-    asked = next(item for item in experiment.columns if item.name == column)
-    return asked.statistic == "reach" or wants_less(asked.metric or experiment.variant(variant).metric)
 
 
 def _mean(entry: Entry) -> str:

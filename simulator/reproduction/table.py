@@ -61,6 +61,8 @@ class Entry:
     """Number of seeds in whose run a promise of the protocol did not hold."""
     lacks: str = ""
     """The missing data set for which nothing was run; empty if there is none."""
+    is_less_better: bool = False
+    """Whether fewer rounds, or less of the metric, are better."""
 
     @property
     def decimals(self) -> int:
@@ -120,10 +122,9 @@ def tabulate(
                     diverged = sum(run is not None and run.diverged for run in own)
                     spent = sum(run is not None and run.spent for run in own)
                     broken = sum(run is not None and run.is_broken for run in own)
-                    ended = diverged, spent, broken
-                    entries.append(
-                        Entry(variant.name, cell.name, column.name, number, values, kind, *ended, lacks=lacks)
-                    )
+                    names, ended = (variant.name, cell.name, column.name), (diverged, spent, broken)
+                    is_less = _is_less_better(column, variant)
+                    entries.append(Entry(*names, number, values, kind, *ended, lacks=lacks, is_less_better=is_less))
     return entries
 
 
@@ -206,6 +207,11 @@ def best_of(rows: Rows, metric: str) -> float | None:
 
 def _reaches(value: float, mark: float, metric: str) -> bool:
     return value <= mark if wants_less(metric) else value >= mark
+
+
+def _is_less_better(column: Column, variant: Variant) -> bool:
+    """Whether fewer rounds, or less of the metric, are better in a variant's column."""
+    return column.statistic == "reach" or wants_less(column.metric or variant.metric)
 
 
 def wants_less(metric: str) -> bool:

@@ -1,6 +1,7 @@
 """The table for a paper: what it says, and that LaTeX takes it."""
 
 import itertools
+import json
 import math
 import re
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 from fedchain.simulator.reproduction.experiment import Experiment
 from fedchain.simulator.reproduction.latex import EXACT_MAX, SEEDS_MIN, paired_p, to_latex
-from fedchain.simulator.reproduction.table import Entry
+from fedchain.simulator.reproduction.table import Entry, tabulate
 from tests.support.simulator.tiny_experiment import TABLE, load
 
 ODD = "*50 % of A_1 & B #2 {x} [α, λ] ~ ^ \\ $ <ρ> | σ×2 → Ω ≥ 1 ± … “é” ö² x₂ ﬁ µ ế 中 \u0323"
@@ -87,7 +88,8 @@ def test_the_best_is_bold_and_the_others_have_a_p_if_there_are_seeds_enough(tmp_
 def reached(tmp_path: Path, *rows: Mapping[int, float | None]) -> str:
     """The table of two methods and the rounds in which they reached a mark, by seed."""
     experiment = load(tmp_path, TABLE.replace("[scenario]", REACH + "[scenario]", 1).replace("[50.0]", "[nan]"))
-    return to_latex(experiment, [Entry(f"m{place}", "", "", None, row, "count") for place, row in enumerate(rows)])
+    named = ((f"m{place}", row) for place, row in enumerate(rows))
+    return to_latex(experiment, [Entry(name, "", "", None, row, "count", is_less_better=True) for name, row in named])
 
 
 def test_pairs_are_of_one_seed_where_results_lack(tmp_path: Path) -> None:
@@ -116,6 +118,19 @@ def test_all_that_are_equally_good_are_bold(tmp_path: Path) -> None:
     text = reached(tmp_path, {0: 2.0, 1: 3.0}, {0: 3.0, 1: 2.0}, {0: 4.0, 1: 3.0}, {0: 2.5, 1: None})
     assert text.count(r"$\mathbf{2} \pm 1$") == 2
     assert text.count("mathbf") == 2
+
+
+@pytest.mark.parametrize("metric", ["", "taa_received"])
+def test_the_lowest_of_a_loss_is_the_best_also_where_the_variants_name_it(tmp_path: Path, metric: str) -> None:
+    """It was where the column does alone. A loss and an accuracy have no best between them."""
+    text = TABLE.replace("[50.0]", "[nan]").replace('metric = "taa_received"', f'metric = "{metric or "tal"}"')
+    experiment = load(
+        tmp_path, text.replace('{ method = "fedavg" }\npaper', '{ method = "fedavg" }\nmetric = "tal"\npaper')
+    )
+    for run in experiment.runs({}):
+        rows = [{"round": 1, "tal": 0.5, "taa_received": 0.75}]
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    assert ("mathbf" in to_latex(experiment, tabulate(experiment, tmp_path, {}))) is not bool(metric)
 
 
 def test_an_exact_test_is_told_from_one_of_drawn_signs(tmp_path: Path) -> None:
