@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import FrozenInstanceError
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -229,6 +229,20 @@ def test_a_finished_run_is_opened_again_with_all_that_it_was(run: fedchain.Run, 
     (tmp_path / "run" / "result.json").write_text("{}")
     with pytest.raises(ScenarioError, match=r"result.json has no height$"):
         fedchain.open_run(tmp_path / "run")
+
+
+class Rates(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize(
+    "rates", [np.linspace(1, 2, 3), Rates(np.float32(1), 1.5), [np.float64(1), 1.5]], ids=["array", "named", "list"]
+)
+def test_settings_come_as_a_list_an_array_or_a_named_tuple(rates: Any) -> None:
+    rounds: Any = np.array(1)
+    run = fedchain.simulate("solo", hash_rates=rates, rounds=rounds, **QUICK)
+    assert run.scenario.hash_rates[:2] == (1.0, 1.5)
 
 
 @pytest.mark.parametrize("end", [4, 6])

@@ -332,12 +332,12 @@ async def simulate_async(
 
 
 def _in_python(value: Any) -> Any:
-    """A setting with NumPy's numbers, as `np.arange` and `np.linspace` give them, as Python's."""
+    """A setting with NumPy's numbers and arrays, as `np.arange` and `np.linspace` give them, as Python's."""
     if isinstance(value, dict):
         return {name: _in_python(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_in_python, value))
-    return value.item() if isinstance(value, np.generic) else value
+        return (tuple if isinstance(value, tuple) else list)(map(_in_python, value))  # a named tuple takes no iterable
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
