@@ -1,6 +1,7 @@
 """Faults: has peers crash, and cuts and heals the network, at the times that a scenario names."""
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -28,15 +29,19 @@ class Faults:
         self._faults, self._peers, self._network, self._on_fault = faults, peers, network, on_fault
 
     def begin(self, loop: VirtualTimeLoop) -> None:
-        """Have each fault happen at its time."""
-        for fault in self._faults:
-            loop.call_at(fault.at_s, self._happen, fault)
+        """Have each fault happen at its time; those of one moment by one timer, as timers of one time come in any order."""
+        for at_s, together in groupby(sorted(self._faults, key=_at), key=_at):
+            loop.call_at(at_s, self._happen, tuple(together))
 
     def leave_repairs(self, now_s: float) -> bool:
         """Whether a restart or the healing of the network is still to come."""
         return any(fault.at_s >= now_s and fault.kind in ("restart", "heal") for fault in self._faults)
 
-    def _happen(self, fault: Fault) -> None:
+    def _happen(self, together: Sequence[Fault]) -> None:
+        for fault in together:
+            self._play(fault)
+
+    def _play(self, fault: Fault) -> None:
         self._on_fault(fault)
         if fault.kind == "partition":
             self._network.split([fault.peers])
@@ -53,3 +58,7 @@ class Faults:
                 peer.start()
             elif fault.kind == "slow":
                 peer.slowness = fault.factor
+
+
+def _at(fault: Fault) -> float:
+    return fault.at_s

@@ -1,9 +1,11 @@
 """Faults come at their times, and each does what it says."""
 
-from fedchain.simulator.disturbances import Fault
+from fedchain.simulator.disturbances import Fault, FaultKind
 from fedchain.simulator.engine.faults import Faults
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
+
+KINDS: tuple[FaultKind, ...] = ("crash", "restart", "slow", "partition", "heal", "kill", "restart")
 
 
 def at(simulation: Simulation, time_s: float) -> list[bool]:
@@ -39,3 +41,14 @@ def test_repairs_are_waited_for_and_damage_is_not() -> None:
     played.begin(simulation.loop)
     simulation.run()
     assert told[0] == faults[0]
+
+
+def test_faults_of_one_moment_happen_in_the_order_of_the_scenario() -> None:
+    pairs = [[Fault(at_s=at_s, kind=kind, peers=(2,)) for kind in KINDS] for at_s in (1.0, 0.5)]
+    simulation = trivial_simulation(trivial_scenario())
+    told: list[Fault] = []
+    Faults([*pairs[0], *pairs[1]], simulation.peers, simulation.network, told.append).begin(simulation.loop)
+    found = at(simulation, 1.1)
+    assert simulation.run().violations == []
+    assert told == [*pairs[1], *pairs[0]]
+    assert found == [True] * 4
