@@ -29,7 +29,7 @@ class Faults:
         self._faults, self._peers, self._network, self._on_fault = faults, peers, network, on_fault
 
     def begin(self, loop: VirtualTimeLoop) -> None:
-        """Have each fault happen at its time; those of one moment by one timer, as timers of one time come in any order."""
+        """Have each fault happen at its time: those of one moment by one timer, as timers of one time have no order."""
         for at_s, together in groupby(sorted(self._faults, key=_at), key=_at):
             loop.call_at(at_s, self._happen, tuple(together))
 
