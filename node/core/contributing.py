@@ -102,7 +102,8 @@ class Contributing:
             context.emit(Persist((Contents({said.payload_hash: payload}),)))
             context.contents.put(said.payload_hash, payload)
         elif context.content(said.payload_hash) is None:
-            context.tell(TrainingFailed(said.round, "what this key has posted is lost, and another post is not signed"))
+            reason = "what this key has posted is lost, and another post is not signed"
+            context.tell(TrainingFailed(said.round, said.phase, reason))
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> bool:
         """A payload was checked; returns whether it is our own one that waits to be sent."""
@@ -110,7 +111,7 @@ class Contributing:
             return False
         if isinstance(result, Refused):  # nobody would take it
             self._computed = None
-            self._fail(job.post.round, str(result))
+            self._fail(job.post.round, job.post.phase, str(result))
         else:
             self._computed = replace(self._computed, is_checked=True)
         return True
@@ -120,14 +121,14 @@ class Contributing:
         is_last = self._asked == (round_number, phase)
         self._is_working = self._is_working and not is_last
         if reason:
-            self._fail(round_number, reason)
+            self._fail(round_number, phase, reason)
         elif is_last:
             self._asked = None
 
-    def _fail(self, round_number: int, reason: str) -> None:
+    def _fail(self, round_number: int, phase: int, reason: str) -> None:
         """Tell the operator, and try again if the phase is still open after a whole timeout: others may wait for us."""
         self._failed_ms = self._context.now.ms
-        self._context.tell(TrainingFailed(round_number, reason))
+        self._context.tell(TrainingFailed(round_number, phase, reason))
 
     def advance(self) -> None:
         """Contribute to the open phase once, with the knowledge at the head; before it, finish what may count late."""

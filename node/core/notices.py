@@ -118,6 +118,7 @@ class TrainingFailed:
     """Training failed: this peer posts nothing in this phase."""
 
     round: int
+    phase: int
     reason: str
 
 

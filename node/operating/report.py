@@ -291,7 +291,7 @@ def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:
                     "signers": ", ".join(map(address, signers)) or "nobody",
                 },
             )
-        case TrainingFailed(round_number, reason):
+        case TrainingFailed(round_number, _, reason):
             log.error("nothing is contributed to round %d: %s", round_number, reason)
         case Skipped(round_number, member, reason):
             named = {"round": round_number, "reason": reason} | _member(member, seats)

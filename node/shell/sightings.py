@@ -240,7 +240,8 @@ def _note_nothing(
 ) -> None:
     """A node has nothing to post for the open phase; of an earlier one it says so too late."""
     head = node.head
-    if number is not None and notice.round == head.round and (found := of(head.height + 1)) is not None:
+    is_open = (notice.round, notice.phase) == (head.round, head.phase)
+    if number is not None and is_open and (found := of(head.height + 1)) is not None:
         found.fail(head.roster.members[number], number, notice.reason)
 
 

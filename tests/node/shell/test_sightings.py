@@ -83,8 +83,9 @@ def test_posts_that_the_block_does_not_count_are_noted_with_when_they_came_or_wh
 def test_a_node_with_nothing_to_post_notes_why_unless_the_phase_is_over() -> None:
     stage = Stage(genesis(4, version=3))
     lookout = Lookout(stage.node, stage.me, stage.now_ms)
-    for round_number, reason in ((1, "it has no examples"), (2, "too early"), (1, ""), (1, "x" * 500)):
-        event = NotContributed(round_number, 0, reason)
+    said = ((1, 0, "it has no examples"), (2, 0, "too early"), (1, 1, "too early"), (1, 0, ""), (1, 0, "x" * 500))
+    for round_number, phase, reason in said:
+        event = NotContributed(round_number, phase, reason)
         lookout.on_event(event, stage.node.handle(event, Moment(stage.now_ms, stage.now_ms)), stage.now_ms)
         seen = lookout.sightings.end(FIRST.hash, frozenset(), 2_000)
         assert seen is not None
