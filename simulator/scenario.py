@@ -37,6 +37,9 @@ _UNSAID = MappingProxyType(
 _LEARNING: Mapping[str, Any] = {item.name: item.default for item in fields(LearningConfig)}
 """Defaults of the learning fields, which a scenario has under the same names, with the same help."""
 
+ROUNDS_MAX = 1_000_000
+"""Most rounds of a run."""
+
 CHAIN_KEEPER = 0
 """Number of the peer that a run keeps the chain of."""
 
@@ -65,7 +68,7 @@ class Scenario(Consensus):
     """Name of the run; its folder is named after it."""
     peers: Annotated[int, Range(1, 10_000)] = 20
     """Number of peers with data, K; a dedicated aggregator is one more, the last."""
-    rounds: Annotated[int, Range(1, 1_000_000)] = 10
+    rounds: Annotated[int, Range(1, ROUNDS_MAX)] = 10
     """Number of rounds, R."""
     seed: int = 0
     """Root of all randomness: keys, data, training, delays, mining."""
@@ -169,6 +172,8 @@ class Scenario(Consensus):
             form = "up to 64 letters, digits, spaces, -, _, . or +, of which the first is a letter, a digit or _"
             raise ScenarioError(f"name is {self.name!r}, it must be {form}")
         validate(Scenario, self, "scenario", ScenarioError)
+        if self.churn:  # it is drawn for all rounds, before anything asks for what it draws
+            _expect_range("last round that changes leave", self.last_round, 1, ROUNDS_MAX)
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)

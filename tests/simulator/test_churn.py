@@ -128,6 +128,10 @@ def test_churn_lasts_to_the_end_that_amendments_leave(end: int) -> None:
         ({"peers": 40}, "churn is 0.25: 10 of 40 members a round, at most 4 may go"),
         ({"changes": (MemberChange(round=2, kind="leave", peers=(1,)),)}, "may only amend"),
         ({"churn": 0.3}, "churn"),
+        (
+            {"changes": (MemberChange(round=2, kind="amend", values={"rounds": 2**64 - 1}),)},
+            f"last round that changes leave is {2**64 - 1}, it must be between 1 and 1000000",
+        ),
     ],
 )
 def test_what_churn_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None:
