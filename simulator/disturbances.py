@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from fedchain.files.effects import Needs
 from fedchain.files.tables import Range
 
 FaultKind = Literal["crash", "kill", "restart", "partition", "heal", "slow"]
@@ -25,7 +26,7 @@ class Fault:
     """
     peers: tuple[int, ...] = ()
     """Peer numbers, from 0."""
-    factor: Annotated[float, Range(0.001, 1e6)] = 1.0
+    factor: Annotated[float, Range(0.001, 1e6), Needs("kind", ("slow",))] = 1.0
     """For slow: factor by which the peers' training and mining take longer; 1 ends it."""
 
 
@@ -71,7 +72,7 @@ class MemberChange:
     values: Mapping[str, int | float] = field(default_factory=dict)
     """For amend: other values, by name, of the founding document's parameters, or of the method's hyper-parameters that
     may change."""
-    begin: Annotated[int, Range(0, 1_000_000)] = 0
+    begin: Annotated[int, Range(0, 1_000_000), Needs("kind", ("amend",))] = 0
     """For amend: round from which on they hold; 0: the second one after it is counted."""
 
 

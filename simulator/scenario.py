@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedchain.chain.membership.amendment import AMENDABLE
 from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.files import effects
 from fedchain.files.effects import Needs
 from fedchain.files.field_texts import field_texts
 from fedchain.files.tables import Range, build, nearest, read_toml, validate
@@ -203,6 +204,7 @@ class Scenario(Consensus):
         self._validate_changes()
         if not is_begun:
             self._validate_order()
+            self._validate_rows()
             validate_effects(config, self)
 
     def _validate_version(self) -> None:
@@ -248,6 +250,12 @@ class Scenario(Consensus):
             validate_playable(self.changes, self.members, self.fault_model, first, self.rounds, self.away_after)
         except ValueError as error:
             raise ScenarioError(str(error)) from None
+
+    def _validate_rows(self) -> None:
+        """Refuse what a table says without an effect."""
+        for table in ("faults", "changes"):
+            for place, row in enumerate(getattr(self, table)):
+                _validate_row(f"{table}[{place}]", row)
 
     def _validate_churn(self) -> None:
         from fedchain.simulator.churn import churn_in_round, churn_most
@@ -394,6 +402,12 @@ def field_help(kind: type) -> dict[str, str]:
     """The docstring under each field of a dataclass; for a scenario's learning fields, that of LearningConfig."""
     texts = (field_texts(LearningConfig) if kind is Scenario else {}) | field_texts(kind)
     return {item.name: texts[item.name] for item in fields(kind)}
+
+
+def _validate_row(name: str, row: Fault | MemberChange) -> None:
+    effects.validate_effects(row, (), lambda text: ScenarioError(f"{name} {text}"))
+    if row.kind == "heal" and row.peers:
+        raise ScenarioError(f"{name} names peers, which has no effect: heal is for all peers")
 
 
 def _validate_traitors(name: str, traitors: Traitors) -> None:

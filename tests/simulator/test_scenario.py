@@ -291,3 +291,22 @@ def test_changes_that_would_be_lost_are_refused(rows: list[dict[str, Any]], mess
 def test_a_run_that_is_there_may_have_changes_that_were_lost() -> None:
     changes = [{"round": 3, "kind": "back", "peers": [1]}]
     scenario_from_dict({"peers": 5, "rounds": 9, "admission": "quorum", "changes": changes}).validate(is_begun=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "message"),
+    [
+        ("faults", {"at_s": 1.0, "kind": "crash", "peers": [1], "factor": 3.0}, "factor is 3.0, which has no effect"),
+        ("faults", {"at_s": 1.0, "kind": "heal", "peers": [1]}, "names peers, which has no effect: heal is for all"),
+        (
+            "changes",
+            {"round": 2, "kind": "leave", "peers": [1], "begin": 5},
+            "begin is 5, which has no effect: it is of",
+        ),
+    ],
+)
+def test_what_a_table_says_without_an_effect_is_refused(table: str, row: dict[str, Any], message: str) -> None:
+    scenario = scenario_from_dict({table: [row], "rounds": 6, "admission": "quorum"})
+    with pytest.raises(ScenarioError, match=rf"^{table}\[0\] {message}"):
+        scenario.validate()
+    scenario.validate(is_begun=True)
