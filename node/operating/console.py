@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from rich.live import Live
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedchain.chain.vote import NIL
 from fedchain.node.operating.json_log import JsonFormatter
+from fedchain.node.operating.log_handler import StderrHandler
 from fedchain.node.operating.standing import standstill_text
 from fedchain.terminal import Console
 from fedchain.wording import shown_epsilon
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 REFRESH_S = 0.5
 
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
-
-
-class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to the current standard error: a live panel replaces it, and puts lines above itself."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        self.setStream(sys.stderr)
-        super().emit(record)
 
 
 def set_up_logging(verbose: bool, log_format: str = "text") -> None:
