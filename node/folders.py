@@ -13,6 +13,7 @@ from statistics import mean
 
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.explorer.explorer import Explorer
+from fedchain.chain.membership.succession import amended_end
 from fedchain.chain.storage.database import modified_s
 from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import (
@@ -90,9 +91,13 @@ def _read_simulation(folder: Path) -> Row:
     result = json.loads(read_found(ending).decode()) if ending.exists() else None
     files = [path for name in (RESULT_FILE, METRICS_FILE, SCENARIO_FILE) if (path := folder / name).exists()]
     closed, asked = int(rows[-1].get("round", 0)) if rows else 0, int(scenario.get("rounds", 0))
-    changes = sorted(scenario.get("changes", ()), key=lambda change: int(change.get("round", 0)))
-    if ends := [change["values"]["rounds"] for change in changes if "rounds" in change.get("values", {})]:
-        asked = int(ends[-1]) if result is None else closed  # an amendment moves the end once a block counts it
+    ends = [
+        (int(change.get("round", 0)), int(change.get("begin", 0)), int(change["values"]["rounds"]))
+        for change in scenario.get("changes", ())
+        if "rounds" in change.get("values", {})
+    ]
+    if ends:
+        asked = amended_end(asked, ends) if result is None else closed  # it moves once a block counts an amendment
     return Row(
         folder=str(folder),
         kind="simulation",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.membership.amendment import ADMISSION, AGGREGATOR, AMENDABLE
 from fedchain.chain.membership.change import ROUNDS_AHEAD
+from fedchain.chain.membership.succession import amended_end
 from fedchain.node.founding.amending import NUMBER_MAX
 from fedchain.simulator.disturbances import MemberChange
 
@@ -135,9 +136,5 @@ def _validate_amendment(name: str, row: MemberChange, peers: Mapping[int, _Peer]
 
 def last_round(changes: Sequence[MemberChange], rounds: int) -> int:
     """The round that is the last one if blocks count all amendments at once; 0 if there is none."""
-    ends = [(row.begin or row.round + ROUNDS_AHEAD, row) for row in changes if "rounds" in row.values]
-    for begin, row in sorted(ends, key=lambda item: (item[0], item[1].round)):
-        if 0 < rounds < begin:  # it is over before
-            break
-        rounds = int(row.values["rounds"])
-    return rounds
+    ends = ((row.round, row.begin, int(row.values["rounds"])) for row in changes if "rounds" in row.values)
+    return amended_end(rounds, ends)

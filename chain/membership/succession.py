@@ -1,6 +1,6 @@
 """Succession: the members' records after a block follow from those before it, and from what the block counts."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from fedchain.chain.block import Block
@@ -129,6 +129,22 @@ def successor_of(roster: Roster, records: Sequence[Member], key: PublicKey) -> P
     if key in roster.seats:
         return roster.successors.get(key)
     return next((record.key for record in records if record.came_with == key), None)
+
+
+def amended_end(rounds: int, ends: Iterable[tuple[int, int, int]]) -> int:
+    """The last round if blocks count all amendments of it at once; 0 if there is none.
+
+    Args:
+        rounds: the last round without amendments.
+        ends: of each, its round, the round from which on it holds (0: the second one after), and the last one that it
+            states.
+    """
+    held = sorted((begin or number + ROUNDS_AHEAD, number, end) for number, begin, end in ends)
+    for begin, _, end in held:
+        if 0 < rounds < begin:  # it is over before
+            break
+        rounds = end
+    return rounds
 
 
 def churn_max(active: int) -> int:

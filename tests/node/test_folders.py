@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedchain.cli.main import app
 from fedchain.files.layout import ADDRESS_FILE, CHAIN_FOLDER, DATABASE, GENESIS_FILE, SOCKET
 from fedchain.node.folders import find_rows
 from fedchain.node.operating.status import answer_status
+from fedchain.simulator.scenario import scenario_from_dict
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis
 from tests.support.chain.changes import approved, joining, living
 from tests.support.chain.explored import write
@@ -79,13 +81,23 @@ def test_a_run_that_was_interrupted_or_broke_a_promise(
     assert (row.state, row.rounds) == (state, rounds)
 
 
+def test_of_amendments_of_the_end_the_one_that_begins_last_counts(tmp_path: Path) -> None:
+    """The newest was taken, whenever it begins."""
+    scenario = simulated(tmp_path / "one", result=None, closed=1) / "scenario.toml"
+    late, soon = "round = 2, begin = 9, values = { rounds = 12 }", "round = 3, values = { rounds = 30 }"
+    text = f'rounds = 8\nchanges = [{{ kind = "amend", {late} }}, {{ kind = "amend", {soon} }}]\n'
+    scenario.write_text(text)
+    (row,) = find_rows(tmp_path)
+    assert row.of == scenario_from_dict(tomllib.loads(text)).last_round == 12
+
+
 @pytest.mark.parametrize(("given", "end"), [({"result": None, "closed": 1}, 7), ({"closed": 2}, 2)])
 def test_a_run_whose_end_members_move(tmp_path: Path, given: dict[str, Any], end: int) -> None:
     scenario = simulated(tmp_path / "one", **given) / "scenario.toml"
     later, sooner = (
         '[[changes]]\nround = {}\nkind = "amend"\nvalues = {{ rounds = {} }}\n'.format(*at) for at in ((3, 7), (2, 9))
     )
-    scenario.write_text(scenario.read_text() + later + sooner)
+    scenario.write_text(scenario.read_text().replace("rounds = 2", "rounds = 5") + later + sooner)
     (row,) = find_rows(tmp_path)
     assert row.of == end
 
