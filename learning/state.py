@@ -50,7 +50,8 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
         if value is None:
             continue
         if kind in _SCALARS:
-            _validate(record, name, value, int | float | np.generic)
+            value = value.item() if isinstance(value, np.generic) else value
+            _validate(record, name, value, int | float | np.floating)  # a long double stays NumPy's
             if kind is not float and not (-(2**63) <= value < 2**63 and kind(value) == value):
                 what = f"{type(record).__name__}.{name} is {value}"
                 stated = "int, of 64 bits" if kind is int else "bool"

@@ -20,6 +20,13 @@ def test_a_record_comes_back(record: Everything) -> None:
     assert plain(read_record(Everything, write_record(record))) == plain(record)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    """NumPy compares its own truth value with no number of 64 bits."""
+    given: dict[str, Any] = {"count": np.uint8(3), "share": np.float32(0.5), "is_tired": np.bool_(True)}
+    found = read_record(Everything, write_record(Everything(**given)))
+    assert (found.count, found.share, found.is_tired) == (3, 0.5, True)
+
+
 def test_a_record_has_the_size_of_its_tensors() -> None:
     tensors = write_record(FULL)
     held = [value for name, value in tensors.items() if name not in ("count", "share", "is_tired")]
@@ -46,6 +53,8 @@ def test_a_field_that_no_checkpoint_can_hold_is_refused() -> None:
     ("values", "message"),
     [
         ({"count": torch.zeros(2)}, "count holds Tensor, not number"),
+        ({"count": np.str_("3")}, "count holds str, not number"),
+        ({"share": np.complex64(1)}, "share holds complex, not number"),
         ({"vector": np.zeros(2)}, "vector holds ndarray, not Tensor"),
         ({"window": [torch.zeros(2)]}, "window holds list, not tuple"),
         ({"model": {"a": 3}}, r"model\['a'\] holds int, not Tensor"),
