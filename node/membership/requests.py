@@ -180,12 +180,22 @@ class Requests:
         if node.head.height >= voucher.until:
             return REFUSED, f"the invitation held until height {voucher.until}, and this is height {node.head.height}"
         if not node.head.roster.is_active(voucher.inviter):
-            return LATER, "the member that invites does not count now"
+            return self._without_inviter(voucher.inviter)
         try:
             self._validate(change)
         except Refused as error:
             return REFUSED, str(error)
         return self._approve(request) if voucher.inviter == self._key.public_key else self._keep(request)
+
+    def _without_inviter(self, inviter: PublicKey) -> tuple[int, str]:
+        """Answer a request on an invitation of a key that does not count, or that is not known here."""
+        head = self._service.node.head
+        if inviter in head.roster.successors:
+            return REFUSED, "the member that invites has another key now, with which it has to invite again"
+        seat = head.roster.seats.get(inviter)
+        if seat is not None and (head.records[seat].standing.is_for_good or inviter in head.roster.culprits):
+            return REFUSED, "the member that invites is gone for good: another member has to invite"
+        return LATER, "the member that invites does not count now"
 
     def _approve(self, request: Request) -> tuple[int, str]:
         """Approve of a request on our own invitation, which is worth one key."""

@@ -170,8 +170,21 @@ def test_requests_on_invitations_of_a_key_that_was_replaced_take_no_room(
     other.final(other.block(changes=[rekey]))
     assert other.requests.waiting() == ()
     assert other.admitted["they ask"] == []
-    assert other.knock(later)[0] == LATER
+    again = "the member that invites has another key now, with which it has to invite again"
+    assert other.knock(later) == (REFUSED, again), "its newcomer would wait for the member to count again"
     assert other.knock(ended) == (REFUSED, "the invitation held until height 1, and this is height 1")
+
+
+def test_whoever_asks_on_an_invitation_of_a_member_that_left_is_told_to_find_another(tmp_path: Path) -> None:
+    """It was told that the member does not count now, and waited for it."""
+    other = Host(tmp_path / "other", 1)
+    invitation = Host(tmp_path).requests.invite("clinic")
+    assert other.knock(invitation)[0] == TAKEN
+    leave = sign_change(keys(1)[0], other.genesis.chain_id, ChangeKind.LEAVE, sequence=0, until=9)
+    for changes in ([leave], [], []):
+        other.final(other.block(changes=changes, miner=keys(5)[2]))
+    gone = "the member that invites is gone for good: another member has to invite"
+    assert other.knock(invitation) == (REFUSED, gone)
 
 
 @on_trio
