@@ -190,10 +190,11 @@ class Requests:
     def _without_inviter(self, inviter: PublicKey) -> tuple[int, str]:
         """Answer a request on an invitation of a key that does not count, or that is not known here."""
         head = self._service.node.head
-        if inviter in head.roster.successors:
-            return REFUSED, "the member that invites has another key now, with which it has to invite again"
         seat = head.roster.seats.get(inviter)
-        if seat is not None and (head.records[seat].standing.is_for_good or inviter in head.roster.culprits):
+        # A former key is known for some rounds alone, so it cannot be told from one that this node does not know yet.
+        if seat is None or inviter in head.roster.successors:
+            return LATER, "the key that invites is no member's now: a member that took another key has to invite again"
+        if head.records[seat].standing.is_for_good or inviter in head.roster.culprits:
             return REFUSED, "the member that invites is gone for good: another member has to invite"
         return LATER, "the member that invites does not count now"
 

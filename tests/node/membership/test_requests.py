@@ -170,9 +170,13 @@ def test_requests_on_invitations_of_a_key_that_was_replaced_take_no_room(
     other.final(other.block(changes=[rekey]))
     assert other.requests.waiting() == ()
     assert other.admitted["they ask"] == []
-    again = "the member that invites has another key now, with which it has to invite again"
-    assert other.knock(later) == (REFUSED, again), "its newcomer would wait for the member to count again"
+    again = "the key that invites is no member's now: a member that took another key has to invite again"
+    assert other.knock(later) == (LATER, again)
     assert other.knock(ended) == (REFUSED, "the invitation held until height 1, and this is height 1")
+    for _ in range(3):
+        other.final(other.block(miner=keys(5)[2]))
+    assert keys(1)[0].public_key not in other.node.head.roster.seats
+    assert other.knock(later) == (LATER, again), "the former key is forgotten"
 
 
 def test_whoever_asks_on_an_invitation_of_a_member_that_left_is_told_to_find_another(tmp_path: Path) -> None:
@@ -236,7 +240,7 @@ def test_nothing_else_is_a_request(tmp_path: Path) -> None:
     forged = replace(forged, inviter=host.me)
     assert "nobody's" in answer(request_on(replace(invitation, voucher=forged), NEWCOMER))
     alien = vouch(stranger, chain_id, holder.public_key, name="clinic", until=HEIGHTS_VALID, head=head)
-    assert "does not count" in answer(request_on(replace(invitation, voucher=alien), NEWCOMER))
+    assert "is no member's" in answer(request_on(replace(invitation, voucher=alien), NEWCOMER))
     other = vouch(keys(1)[0], bytes(32), holder.public_key, name="clinic", until=HEIGHTS_VALID, head=head)
     assert "another federation" in answer(request_on(replace(invitation, voucher=other), NEWCOMER))
     longer = sign_change(NEWCOMER, chain_id, request.change.kind, text="clinic", until=HEIGHTS_VALID + 1)
