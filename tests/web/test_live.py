@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from fedchain.chain.storage.sqlite import Store
-from fedchain.web.chains import Holder, open_chains
+from fedchain.web.chains import Chain, Holder, open_chains
 from fedchain.web.live import Live
 from fedchain.web.places import find_places
 from tests.support.chain.builders import ChainBuilder, genesis
@@ -19,6 +19,23 @@ from tests.support.web.builders import append
 
 PATIENCE_S = 60.0
 """For a machine that is busy; it takes a fraction of a second."""
+
+
+async def shows_next_block(
+    live: Live, found: Chain, folder: Path, builder: ChainBuilder, after: threading.Event | None = None
+) -> bool:
+    """Whether pages of a chain change with the next block that its folder gets, once the chain is read."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(live.run)
+        if after is not None:
+            assert await anyio.to_thread.run_sync(after.wait, PATIENCE_S)
+        while await live.wait(found, live.version(found), 1.0):
+            pass
+        version = live.version(found)
+        append(folder, builder, builder.extend())
+        has_changed = await live.wait(found, version, PATIENCE_S)
+        tasks.cancel_scope.cancel()
+    return has_changed
 
 
 def test_a_node_that_hangs_keeps_no_block_off_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,20 +53,9 @@ def test_a_node_that_hangs_keeps_no_block_off_the_pages(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Holder, "ask", hang)
 
-    async def watch() -> bool:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(live.run)
-            await anyio.to_thread.run_sync(is_asked.wait, PATIENCE_S)
-            while await live.wait(found, live.version(found), 1.0):  # the chain is read
-                pass
-            version = live.version(found)
-            append(tmp_path / "run", chain, chain.extend())
-            has_changed = await live.wait(found, version, PATIENCE_S)
-            tasks.cancel_scope.cancel()
-        return has_changed and not is_released.is_set()
-
     try:
-        assert anyio.run(watch)
+        assert anyio.run(shows_next_block, live, found, tmp_path / "run", chain, is_asked)
+        assert not is_released.is_set()
     finally:
         is_released.set()
         found.close()
@@ -78,19 +84,7 @@ def test_an_error_of_a_moment_leaves_no_page_old_for_ever(
     monkeypatch.setattr("fedchain.web.live.ASK_SOON_S", 0.01)
     monkeypatch.setattr(Holder, what, fail)
 
-    async def watch() -> bool:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(live.run)
-            assert await anyio.to_thread.run_sync(is_over.wait, PATIENCE_S)
-            while await live.wait(found, live.version(found), 1.0):
-                pass
-            version = live.version(found)
-            append(tmp_path / "run", chain, chain.extend())
-            has_changed = await live.wait(found, version, PATIENCE_S)
-            tasks.cancel_scope.cancel()
-        return has_changed
-
-    assert anyio.run(watch)
+    assert anyio.run(shows_next_block, live, found, tmp_path / "run", chain, is_over)
     found.close()
     told = [record for record in caplog.records if record.name == "fedchain.web"]
     assert [record.levelname for record in told] == ["ERROR"], "once"
@@ -116,18 +110,7 @@ def test_one_chain_that_cannot_be_looked_at_keeps_no_block_of_another_off_the_pa
     monkeypatch.setattr("fedchain.web.live.ASK_EVERY_S", 0.01)
     monkeypatch.setattr(Holder, "look", fail)
 
-    async def watch() -> bool:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(live.run)
-            while await live.wait(good, live.version(good), 1.0):
-                pass
-            version = live.version(good)
-            append(tmp_path / "b", chain, chain.extend())
-            has_changed = await live.wait(good, version, PATIENCE_S)
-            tasks.cancel_scope.cancel()
-        return has_changed
-
-    assert anyio.run(watch)
+    assert anyio.run(shows_next_block, live, good, tmp_path / "b", chain)
     for found in (bad, good):
         found.close()
 
