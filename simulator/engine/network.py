@@ -275,7 +275,7 @@ class SimulatedNetwork:
 
     def publish(self, sender: int, message: GossipMessage) -> None:
         """Send to all neighbours; in a mesh they pass it on."""
-        parcel = self._pack(message, gossip=self.conditions.degree > 0)
+        parcel = self._pack(message, gossip=bool(self._mesh))
         self._remember(sender, parcel.identity)
         self._spread(sender, parcel)
 

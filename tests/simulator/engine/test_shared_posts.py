@@ -22,7 +22,7 @@ from fedchain.simulator.engine.shared_posts import HEADS, SharedPosts
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.chain.builders import genesis, keys, post
 from tests.support.simulator.quirks import QUIRKS
-from tests.support.simulator.trivial import run_trivial, trivial_scenario
+from tests.support.simulator.trivial import run_trivial, trivial_scenario, trivial_simulation
 
 GENESIS = genesis()
 PAYLOAD = b"a payload"
@@ -130,3 +130,13 @@ def test_a_post_in_a_lull_leaves_the_node_as_a_whole_turn_does(quirk: str, monke
     assert short == whole
     assert (none.total(), taken.total() > 15) == (0, True), "otherwise this compares nothing"
     assert (taken["together"] > 10) == (quirk != "mesh")
+
+
+@pytest.mark.parametrize("shares_checks", [True, False])
+def test_peers_of_a_mesh_that_links_everybody_pass_nothing_on(shares_checks: bool) -> None:
+    traces = set[str]()
+    for degree in (0, 3):
+        outcome = trivial_simulation(trivial_scenario(degree=degree), shares_checks=shares_checks).run()
+        assert outcome.violations == []
+        traces.add(outcome.trace_hash)
+    assert len(traces) == 1
