@@ -177,15 +177,15 @@ def verify_skipping(
     # The set that is said to have signed may be another one by now: one honest signer must be of the trusted one. Where
     # sets change, these are counted and verified first: strangers that sign by the thousand cost no verification.
     if trusted.electors is None:
-        known = _validate_known(genesis, trusted, electorate, block)
+        known = _votes_of_trusted(genesis, trusted, electorate, block)
         is_valid_signature = _verified_first(genesis, known, is_valid_signature)
     _validate_votes(genesis, electorate.electors, block, is_valid_signature)
     if trusted.electors is not None:
-        _validate_known(genesis, trusted, electorate, block)
+        _votes_of_trusted(genesis, trusted, electorate, block)
     return _trust(genesis, block, electorate)
 
 
-def _validate_known(genesis: Genesis, trusted: Trusted, electorate: Electorate, block: LightBlock) -> list[Vote]:
+def _votes_of_trusted(genesis: Genesis, trusted: Trusted, electorate: Electorate, block: LightBlock) -> list[Vote]:
     """Votes of more members of a trusted set than may lie, of those that signed. Raises UnknownParent."""
     known = frozenset(trusted.members) - electorate.culprits
     liars = electorate.liars if trusted.electors is not None else genesis.fault_model.faulty(len(known))
