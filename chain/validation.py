@@ -148,6 +148,7 @@ def validate_vote(
 
 
 def _validate_form(genesis: Genesis, vote: Vote) -> None:
+    """Check that a vote says what its kind says, and no more, whoever signed it. Raises InvalidVote."""
     measures = vote.kind is VoteKind.PRECOMMIT and vote.block_hash != NIL
     # One statement has one form: only a precommit for a block carries a time and a mining time.
     if not measures and (vote.clock_ms or vote.mining_ms):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.clock import VirtualTimeLoop
@@ -30,7 +31,8 @@ class Faults:
 
     def begin(self, loop: VirtualTimeLoop) -> None:
         """Have each fault happen at its time: those of one moment by one timer, as timers of one time have no order."""
-        for at_s, together in groupby(sorted(self._faults, key=_at), key=_at):
+        moment = attrgetter("at_s")
+        for at_s, together in groupby(sorted(self._faults, key=moment), key=moment):
             loop.call_at(at_s, self._happen, tuple(together))
 
     def leave_repairs(self, now_s: float) -> bool:
@@ -58,7 +60,3 @@ class Faults:
                 peer.start()
             elif fault.kind == "slow":
                 peer.slowness = fault.factor
-
-
-def _at(fault: Fault) -> float:
-    return fault.at_s

@@ -128,9 +128,8 @@ def _best(experiment: Experiment, entries: Sequence[Entry], seeds: int) -> Entry
     if len(entries) < 2 or not (seek or is_less == {True} or {entry.kind for entry in entries} == {"accuracy"}):
         return None
     whole = [entry for entry in entries if len(entry.known) == seeds]
-    return (min if seek == "lowest" or True in is_less else max)(
-        whole, key=lambda entry: entry.mean or 0.0, default=None
-    )
+    pick = min if seek == "lowest" or True in is_less else max
+    return pick(whole, key=lambda entry: entry.mean or 0.0, default=None)
 
 
 def _number(entry: Entry | None, best: Entry | None, seeds: int) -> str:

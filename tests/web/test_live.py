@@ -21,6 +21,16 @@ PATIENCE_S = 60.0
 """For a machine that is busy; it takes a fraction of a second."""
 
 
+def opened(folder: Path) -> tuple[ChainBuilder, Chain]:
+    """The builder of a chain of one block, and the chain as an explorer has it open in a folder."""
+    chain = ChainBuilder(genesis(4))
+    chain.extend()
+    with Store.create(folder / "chain", chain.genesis) as store:
+        write(store, chain)
+    (found,) = open_chains(find_places([folder]), lambda _: FakeRules())
+    return chain, found
+
+
 async def shows_next_block(
     live: Live, found: Chain, folder: Path, builder: ChainBuilder, after: threading.Event | None = None
 ) -> bool:
@@ -39,11 +49,7 @@ async def shows_next_block(
 
 
 def test_a_node_that_hangs_keeps_no_block_off_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = ChainBuilder(genesis(4))
-    chain.extend()
-    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
-        write(store, chain)
-    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    chain, found = opened(tmp_path / "run")
     live = Live([found], lambda: False)
     is_asked, is_released = threading.Event(), threading.Event()
 
@@ -66,11 +72,7 @@ def test_an_error_of_a_moment_leaves_no_page_old_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     """As where the process may open no more files: uvicorn would serve the pages that there are, and say nothing."""
-    chain = ChainBuilder(genesis(4))
-    chain.extend()
-    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
-        write(store, chain)
-    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    chain, found = opened(tmp_path / "run")
     live, done = Live([found], lambda: False), getattr(Holder, what)
     failures, is_over = threading.Semaphore(3), threading.Event()
 
@@ -118,11 +120,7 @@ def test_one_chain_that_cannot_be_looked_at_keeps_no_block_of_another_off_the_pa
 def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chain = ChainBuilder(genesis(4))
-    chain.extend()
-    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
-        write(store, chain)
-    (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())
+    chain, found = opened(tmp_path / "run")
     live, asked = Live([found], lambda: False), threading.Semaphore(0)
     told: dict[str, Any] = {"open": {"candidates": []}}
     monkeypatch.setattr("fedchain.web.live.ASK_EVERY_S", 10 * PATIENCE_S)

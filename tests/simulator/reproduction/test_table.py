@@ -1,14 +1,15 @@
 """Numbers of a table: means, deviations, differences, and columns of other statistics."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedchain.learning.privacy.gaussian import compose, epsilon_of
-from fedchain.simulator.reproduction.experiment import Statistic, load_experiment
+from fedchain.simulator.reproduction.experiment import Experiment, Statistic, load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
 from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.table import tabulate
@@ -29,14 +30,19 @@ spend = ["bytes_for_all", "bytes_for_aggregator"]
 """
 
 
+def give_all(experiment: Experiment, results: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Let every run of an experiment have the same rounds as its result."""
+    for run in experiment.runs({}):
+        (results / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+
+
 def test_a_column_may_be_what_was_sent_until_a_mark_was_reached(tmp_path: Path) -> None:
     experiment = load(tmp_path, TABLE.replace("[scenario]", SPENT + "[scenario]", 1).replace("[50.0]", "[nan, 1_000]"))
     rows = [
         {"round": number, "taa": taa, "taa_received": taa - 0.1, "bytes_for_all": 100, "bytes_for_aggregator": number}
         for number, taa in ((1, 0.3), (2, 0.5), (3, 0.5))
     ]
-    for run in experiment.runs({}):
-        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    give_all(experiment, tmp_path, rows)
     entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
     assert entries["FedAvg, before", "few", "rounds"].mean == 2.0
     assert entries["FedAvg, before", "few", "bytes"].mean == 203.0
@@ -109,8 +115,7 @@ def test_what_was_not_measured_in_the_last_round_is_not_what_was_reached_there(t
     """The accuracy of newcomers, of whom there were none any more, stood beside that of all in a later round."""
     experiment = load(tmp_path)
     rows = [{"round": number, "taa": 0.1, "taa_new": new} for number, new in ((1, None), (2, 0.5), (3, None))]
-    for run in experiment.runs({}):
-        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    give_all(experiment, tmp_path, rows)
     column = replace(experiment.columns[0], statistic="last", metric="taa_new")
     values: dict[bool, float | None] = {False: 50.0, True: None}
     for is_optional, value in values.items():
@@ -143,8 +148,7 @@ def test_the_best_loss_is_the_lowest_and_a_mark_is_reached_from_above(tmp_path: 
     experiment = load(tmp_path, text)
     losses = ((1, 2.0), (2, 0.4), (3, 0.6))
     rows = [{"round": number, "taa": 0.1, "taa_received": 0.1, "tal": tal} for number, tal in losses]
-    for run in experiment.runs({}):
-        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    give_all(experiment, tmp_path, rows)
     entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
     means = [entries["FedAvg, after", "few", name].mean for name in ("best loss", "below", "of another")]
     assert means == [0.4, 2.0, 2.0]
@@ -182,8 +186,7 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
 def test_the_last_rounds_of_a_run_and_the_mean_of_all(tmp_path: Path) -> None:
     experiment = load(tmp_path)
     rows = [{"round": number, "taa": number / 100, "taa_received": None} for number in range(1, 9)]
-    for run in experiment.runs({}):
-        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    give_all(experiment, tmp_path, rows)
     values: Mapping[Statistic, float] = {"last": 8.0, "last5": 6.0, "mean": 4.5}
     for statistic, value in values.items():
         column = replace(experiment.columns[0], statistic=statistic, metric="taa")
