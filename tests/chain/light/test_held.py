@@ -11,7 +11,7 @@ from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, UnknownP
 from fedchain.chain.light.bisection import MARKS_UNIT, PIVOTS_MAX, PIVOTS_SIZE_MAX, Bisection
 from fedchain.chain.light.held import held_light_block, light_block_between, prove_held
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.light.verification import trust_genesis
+from fedchain.chain.light.verification import trust_genesis, verify_skipping
 from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import is_valid_signature
@@ -119,6 +119,19 @@ def test_a_block_outside_the_gap_leads_nowhere() -> None:
     assert not way.is_done
     with pytest.raises(InvalidBlock, match=rf"^height: {HEIGHT - 1} found, 1 to {HEIGHT - 2} expected"):
         way.take(LIGHTS[HEIGHT - 1])
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_every_vote_is_verified_though_those_of_trusted_members_come_first(place: int) -> None:
+    far = LIGHTS[4]
+    votes = [*far.certificate.votes]
+    assert len(votes) == 6
+    assert sum(vote.voter in GENESIS.members for vote in votes) == 3, "just enough of eight"
+    verify_skipping(GENESIS, trust_genesis(GENESIS), far, is_valid_signature)
+    votes[place] = replace(votes[place], signature=votes[place - 1].signature)
+    forged = replace(far, certificate=certify(votes))
+    with pytest.raises(InvalidCertificate, match=r"^certificate's vote: signature: "):
+        verify_skipping(GENESIS, trust_genesis(GENESIS), forged, is_valid_signature)
 
 
 def test_strangers_that_sign_by_the_thousand_cost_no_verification() -> None:
