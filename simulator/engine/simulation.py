@@ -354,11 +354,17 @@ class Simulation:
         if finished and not self._faults.leave_repairs(now_s) and (len(heads) == 1 or now_s - last_closed_s > SETTLE_S):
             self._done.set_result(None)
         elif now_s >= self._scenario.max_virtual_s:
-            reached, allowed = max((node.head.round for node in running), default=0), self._scenario.max_virtual_s
-            open_yet = f"round {reached} of {self._scenario.last_round} was still open after {now_s:.0f} virtual s"
-            self._done.set_exception(ScenarioError(f"{open_yet}; max_virtual_s allows {allowed:g}"))
+            self._done.set_exception(ScenarioError(self._why_late(running)))
         else:
             self.loop.call_at(min(now_s + 1.0, self._scenario.max_virtual_s), self._look)
+
+    def _why_late(self, running: Sequence[Node]) -> str:
+        final, scenario = self.checker.finals.state, self._scenario
+        reached = max((node.head.round for node in running), default=0)
+        late = f"round {reached} of {scenario.last_round} was still open"
+        if final.finished:
+            late = f"some peers had not closed the last round, {final.rules.rounds},"
+        return f"{late} after {self.loop.time():.0f} virtual s; max_virtual_s allows {scenario.max_virtual_s:g}"
 
     def _leave_behind(self, peers: Sequence[SimulatedPeer]) -> None:
         """Stop members that were taken out while they were cut off: nobody tells them that the last round is closed. A

@@ -271,14 +271,18 @@ class RunFolderModels(ModelFolder):
         if self.kept:
             return f"{self._models} has no file of member {member}"
         if self.keeps_later:
-            later = f"fedchain simulate --resume --out {self.folder} goes on"
-            return f"{self.folder} has local models when it is finished; {later}, or ask for the --aggregate"
+            return f"{self.folder} has local models when finished; {self.how_to_go_on}, or ask for the --aggregate"
         return f"{self.folder} keeps no local models; simulate with --keep-models, or ask for the --aggregate"
 
     @property
     def keeps_later(self) -> bool:
         """Whether the run was interrupted, and writes its members' models when it goes on and is finished."""
         return self._models.is_dir() and not holds_finished(self.folder)
+
+    @property
+    def how_to_go_on(self) -> str:
+        """The command that finishes an interrupted run, in a sentence."""
+        return f"fedchain simulate --resume --out {self.folder} goes on"
 
 
 class NodeModels(ModelFolder):

@@ -79,7 +79,7 @@ def test_a_solo_member_has_a_model_and_the_federation_none(tmp_path: Path) -> No
     ("method", "message"),
     [
         ("solo", "holds no model: members of solo share none, and theirs are kept when it is finished; "),
-        ("fedavg", "has local models when it is finished; "),
+        ("fedavg", "has local models when finished; "),
     ],
 )
 def test_a_run_that_keeps_models_at_its_end_is_to_go_on(tmp_path: Path, method: str, message: str) -> None:

@@ -246,8 +246,7 @@ def _validate_any(models: "ModelFolder") -> None:
     except ConfigurationError:
         theirs, advice = "were not kept", "simulate again with --keep-models"
         if models.keeps_later:
-            theirs = "are kept when it is finished"
-            advice = f"fedchain simulate --resume --out {models.folder} goes on"
+            theirs, advice = "are kept when it is finished", models.how_to_go_on
         text = f"{models.folder} holds no model: members of {models.config.method} share none"
         raise ScenarioError(f"{text}, and theirs {theirs}; {advice}") from None
     except NotFound:
