@@ -143,18 +143,22 @@ class Service:
     async def run(self) -> None:
         """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
         arrivals = Arrivals()
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            self._guests.track()
-            self._contact.network.attach(self._on_message)
-            tasks.start_soon(self._miner.run)
-            tasks.start_soon(self._queue.run)
-            tasks.start_soon(self._computing.run)
-            while True:
-                self.handle(Tick())
-                self.activity.stand(stands=standstill(self) is not None)
-                arrivals.log(self.node)
-                await anyio.sleep(TICK_MS / 1_000)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                self._guests.track()
+                self._contact.network.attach(self._on_message)
+                tasks.start_soon(self._miner.run)
+                tasks.start_soon(self._queue.run)
+                tasks.start_soon(self._computing.run)
+                while True:
+                    self.handle(Tick())
+                    self.activity.stand(stands=standstill(self) is not None)
+                    arrivals.log(self.node)
+                    await anyio.sleep(TICK_MS / 1_000)
+        finally:
+            # Messages come until the network is closed, and nothing that they lead to would be carried out.
+            self._contact.network.attach(lambda peer, message: Verdict.IGNORE)
 
     def on_peer(self, peer: PublicKey, connected: bool) -> None:
         """A peer was connected or disconnected."""

@@ -1,5 +1,6 @@
 """The shell of a node: effects are carried out in order, and what is promised is stored before it is sent."""
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -24,6 +25,7 @@ from fedchain.network.verdict import Verdict
 from fedchain.node.core.effects import Blame
 from fedchain.node.core.events import Tick
 from fedchain.node.shell.service import WAITING_MAX, NodeStopped
+from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.supervisor import MiningWorker
 from tests.support.chain.builders import ChainBuilder, genesis, payload
 from tests.support.node.service import ME, OTHERS, Shell, post_of, serving, status_at
@@ -159,6 +161,16 @@ async def test_a_twin_that_goes_on_ends_the_service_with_a_clear_message() -> No
     with pytest.raises(ExceptionGroup) as caught:
         await run()
     assert caught.group_contains(NodeStopped, match="this key speaks elsewhere")
+
+
+@on_trio
+async def test_what_comes_between_the_end_of_a_service_and_that_of_its_network_is_ignored(tmp_path: Path) -> None:
+    shell, builder = Shell(), ChainBuilder(genesis(4))
+    block, relay = builder.extend(), OTHERS[0].public_key
+    async with serving(shell, builder.genesis, timeline=TimelineFile(tmp_path / "timeline")) as service:
+        await until(lambda: not service.node.is_silent(), "it speaks")
+    assert shell.receiver(relay, FinalMessage(block, builder.certificate(block))) is Verdict.IGNORE
+    assert service.node.head.height == 0
 
 
 class RestingMiner(MiningWorker):
