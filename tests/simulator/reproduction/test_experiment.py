@@ -1,16 +1,37 @@
 """An experiment runs each distinct simulation once, resumes where it was, and sets ours beside the paper's."""
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from fedchain.simulator.reproduction.compare import build_comparison
-from fedchain.simulator.reproduction.experiment import SEEDS_MAX, first_seeds, key_of, load_experiment
+from fedchain.simulator.reproduction.experiment import (
+    SEEDS_MAX,
+    Cell,
+    Column,
+    Experiment,
+    Variant,
+    first_seeds,
+    key_of,
+    load_experiment,
+)
 from fedchain.simulator.reproduction.library import find_experiment
 from fedchain.simulator.reproduction.reproduce import run_or_diverge
 from fedchain.simulator.scenario import Scenario, ScenarioError
+from tests.support.paths import DOCS
 from tests.support.simulator.tiny_experiment import TABLE, load
+
+
+def test_the_guide_says_what_may_stand_in_a_file(tmp_path: Path) -> None:
+    text = (DOCS / "guides" / "experiments.md").read_text(encoding="utf-8")
+    section = text.split("## An experiment file")[1].split("\n## ")[0]
+    file = tmp_path / "few-classes.toml"
+    file.write_text(section.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    assert list(load_experiment(file).runs({}))
+    named = {item.name for kind in (Experiment, Column, Cell, Variant) for item in fields(kind)}
+    assert {name for name in named if not re.search(rf"\b{name} = |\b{name}\]|`{name}\b", section)} == set()
 
 
 def test_variants_that_differ_only_in_what_they_report_share_their_runs(tmp_path: Path) -> None:
