@@ -12,6 +12,8 @@ import pytest
 
 from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.learning.families.local_sgd import LocalSgdMethod
+from fedchain.learning.registry import METHODS, load_method
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
 from fedchain.network.messages import Message
 from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS
@@ -228,6 +230,27 @@ def test_every_behaviour_of_adversaries_is_described() -> None:
     text = (DOCS / "guides" / "simulate.md").read_text(encoding="utf-8")
     section = text.split("| behaviour | |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)
+
+
+def test_defaults_of_local_sgd_are_those_of_the_methods() -> None:
+    table = (DOCS / "methods.md").read_text(encoding="utf-8").split("| defaults of ")[1].split("\n\n")[0]
+    head, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines())
+    stated = {name: row[1:] for row in rows for name in re.findall(r"`([\w-]+)`", row[0]) or [row[0]]}
+    names = [name.strip("`") for name in head]
+    common = {item.name: item.default for item in fields(LocalSgdMethod)}
+    assert stated.pop("all others") == [spelt(common[name]) for name in names]
+    found = {}
+    for method in METHODS:
+        own = {item.name: item.default for item in fields(load_method(method)) if item.name in common}
+        if own != common:
+            found[method] = [spelt(own[name]) for name in names]
+            assert {name for name in common if own[name] != common[name]} <= set(names), method
+    assert stated == found
+
+
+def spelt(default: Any) -> str:
+    """A default as a table of hyper-parameters has it."""
+    return str(default).lower() if isinstance(default, bool) else f"{default:,}".removesuffix(".0")
 
 
 def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:
