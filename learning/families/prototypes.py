@@ -67,7 +67,7 @@ class PrototypeMethod(LateMethod):
     """Whether prototypes are posted in clear (none), or encrypted so that nobody sees but their sums (threshold)."""
 
     decryption_threshold: Annotated[int, ENCRYPTING] = 0
-    """threshold: how many members open sums together; one fewer open nothing. More than a third of the members, so that
+    """threshold: how many members open sums together; one fewer open nothing. At least a third of the members, so that
     the liars that a federation bears are too few; 0: as the number of members has it, 3 or the least allowed."""
 
     contributors_min: Annotated[int, ENCRYPTING] = 0
