@@ -24,7 +24,8 @@ class _Place:
     keys: list[PublicKey]
     """All that it ever had, the newest last."""
     counts: bool
-    is_gone: bool = False
+    gone_in: int | None = None
+    """The round since which it is gone for good; None if it is not."""
     is_convicted: bool = False
     silent: int = 0
     """Blocks in a row to which it owed a post, and was silent."""
@@ -83,6 +84,9 @@ class Sets:
         found = [f"{len(active ^ said)} members count, or do not"] if active != said else []
         if tuple(place.keys[-1] for place in self._places) != state.roster.members:
             found.append("places have other keys")
+        gone = {place.keys[-1] for place in self._places if place.gone_in is not None and place.gone_in < state.round}
+        if gone != state.roster.gone:
+            found.append(f"{len(gone ^ state.roster.gone)} members may be connected, or may not")
         if (place := self._in_role()) and place.keys[-1] != state.roster.aggregator_of(state.round):
             found.append(f"{place.keys[-1].hex()[:16]} is the aggregator")
         of_participants = self.genesis.phases_of(state.round)[state.phase].by is Contributor.PARTICIPANT
@@ -162,7 +166,8 @@ class Sets:
         for place in self._places:
             if place.due is not None and place.due[0] <= round_number:
                 place.counts = place.due[1] == "comes"
-                place.is_gone |= place.due[1] in ("leaves", "is removed")
+                if place.due[1] in ("leaves", "is removed"):
+                    place.gone_in = round_number
                 place.due, place.silent = None, 0
                 place.begun_ms = now_ms if place.counts else place.begun_ms
         self._pass_on()

@@ -82,3 +82,15 @@ def test_a_state_with_other_members_keys_or_rules_is_noticed() -> None:
     assert followed.sets.differences(others) == ["vote_timeout_ms is 7, 1000 is in force"]
     moved = replace(state, roster=replace(roster, members=roster.members[::-1]))
     assert followed.sets.differences(moved) == ["places have other keys"]
+    cut_off = replace(state, roster=replace(roster, gone=frozenset(roster.members[:2])))
+    assert followed.sets.differences(cut_off) == ["2 members may be connected, or may not"]
+
+
+def test_a_state_with_another_aggregator_or_with_contributors_that_have_no_data_is_noticed() -> None:
+    chain = living(6, aggregator=AggregatorRule.DEDICATED, centralized=True)
+    sets, roster, server = Sets(chain.genesis), chain.state.roster, keys(6)[5].public_key
+    assert sets.differences(chain.state) == []
+    everybody = replace(chain.state, roster=replace(roster, contributors=frozenset(roster.members)))
+    assert sets.differences(everybody) == ["1 that have no data, or the role, contribute"]
+    other = replace(chain.state, roster=replace(roster, holder=roster.members[0]))
+    assert sets.differences(other) == [f"{server.hex()[:16]} is the aggregator"]
