@@ -1,7 +1,12 @@
 """Each oracle of the checker can fail: a healthy federation is damaged on purpose, and the checker says so."""
 
+import pytest
+
+from fedchain.chain.exceptions import InvalidBlock
 from fedchain.chain.storage.store import MemoryStore
-from fedchain.simulator.disturbances import MemberChange
+from fedchain.node.core.events import Tick
+from fedchain.node.core.node import Node
+from fedchain.simulator.disturbances import MemberChange, Traitors
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.checked import simulation as simulation
 from tests.support.simulator.checked import violations
@@ -75,7 +80,25 @@ def test_a_newcomer_without_a_place_may_lose_its_journal() -> None:
     assert simulation.run().violations == []
 
 
-def test_an_honest_peer_that_bans_another_is_found(simulation: Simulation) -> None:
-    simulation.checker.on_ban(0, 1)
+@pytest.mark.parametrize(("banned", "is_broken"), [(1, True), (3, False)])
+def test_an_honest_peer_that_bans_another_is_found(banned: int, is_broken: bool) -> None:
+    simulation = trivial_simulation(trivial_scenario(adversaries=(Traitors(behaviour="follower", peers=(3,)),)))
+    while not simulation.network.bans:
+        simulation.network.blame(0, simulation.peers[banned].public_key, InvalidBlock("block", "it is none"))
+    assert simulation.checker.violations == (
+        [f"bans: honest peer 0 bans honest peer {banned} (at 0.000 s)"] if is_broken else []
+    )
+
+
+def test_the_next_key_of_a_traitor_alone_is_a_traitor_s() -> None:
+    simulation = trivial_simulation(trivial_scenario(adversaries=(Traitors(behaviour="follower", peers=(3,)),)))
+    for number in (0, 3):
+        simulation.checker.on_key(number, bytes([number]) * 32)
+    assert simulation.checker.finals._traitors == {simulation.peers[3].public_key, bytes([3]) * 32}
+
+
+def test_a_pool_that_is_larger_than_its_bound_is_found(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Node, "sizes", lambda _: [("crimes", 4)])
+    simulation.checker.on_event(simulation.peers[0], Tick(), ())
     (found,) = simulation.checker.violations
-    assert found.startswith("bans: honest peer 0 bans honest peer 1")
+    assert found.startswith("bounds: peer 0 holds 4 crimes, at most 3 are allowed")
