@@ -115,7 +115,8 @@ class Contributing:
             round = replace(round, bulk=bulk)
             received = self.receive(client, phase, round, knowledge, evaluate_test=evaluate_test)
             payload, scalars = self._encode(self._noised(phase, client, round), phase, client, round)
-            local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
+            with self._at_work(client, "auxiliary"):
+                local = self._measuring.trained(client, round, evaluate_test=evaluate_test) if phase.trains else None
             epsilon = self._epsilon(client)
         written = () if bulk is None else tuple(bulk.written)
         parts, addressed = tuple(ref.hash for ref in written), address_bytes(payload, written)
@@ -128,8 +129,10 @@ class Contributing:
         """Hand the knowledge to the client at the start of a round, and measure the model if it is a shared one."""
         if phase != self._method.phases[0]:
             return None
-        self._method.receive(client, round)
-        return self._measuring.received(client, round, knowledge, evaluate_test=evaluate_test)
+        with self._at_work(client, "receive"):
+            self._method.receive(client, round)
+        with self._at_work(client, "auxiliary"):
+            return self._measuring.received(client, round, knowledge, evaluate_test=evaluate_test)
 
     def seed(self, client: Client, phase: Phase, round_number: int) -> None:
         """Seed the generators of the client's work in a phase, and begin its steps and skipped members anew."""
@@ -169,6 +172,26 @@ class Contributing:
         main = {} if round.knowledge is None else {round.knowledge_phase: round.knowledge}
         return PartAccess(self._parts_of(client.index), self._kinds, phase.name, main | dict(round.beside))
 
+    @contextmanager
+    def _at_work(self, client: Client, what: str) -> Iterator[None]:
+        """Let the method work on a client, which keeps its model object. Raises `OwnCodeFailed` where a user's own put
+        another one in its place, or would end the process, which trains others as well.
+
+        Args:
+            client: one of ours.
+            what: the name of the method's function.
+        """
+        model = client.model
+        try:
+            yield
+        except SystemExit as error:
+            raise OwnCodeFailed(f"peer {client.index}: {one_line(error)}") from error
+        finally:
+            is_kept, client.model = client.model is model, model
+        if not is_kept:
+            whose = f"peer {client.index}: {type(self._method).__name__}.{what}"
+            raise OwnCodeFailed(f"{whose} must change the numbers of client.model, and not put another in its place")
+
     def _work(self, phase: Phase, client: Client, round: Round) -> Tensors:
         """Have the method do the client's work. Raises `ConfigurationError` where batch normalization gets one value of
         a channel, as of a batch of one example, and `OwnCodeFailed` for faults of a user's own model or method that
@@ -181,8 +204,6 @@ class Contributing:
             raise TrainingDiverged(client.index, round.number, client.steps, math.nan, str(error)) from None
         except LearningError:
             raise
-        except SystemExit as error:  # it would end the process, which trains others as well
-            raise OwnCodeFailed(f"peer {client.index}: {one_line(error)}") from error
         except Exception as error:
             if _raised_in(error) == "_verify_batch_size":
                 raise ConfigurationError(
@@ -209,10 +230,8 @@ class Contributing:
         """Have the work done. Raises `OwnCodeFailed` where a user's own method says that DP-SGD covers its posts, and
         trained without it.
         """
-        model, posted = client.model, self._work(phase, client, round)
-        if client.model is not model:
-            whose = f"peer {client.index}: {type(self._method).__name__}.{phase.name}"
-            raise OwnCodeFailed(f"{whose} must change the numbers of client.model, and not put another in its place")
+        with self._at_work(client, phase.name):
+            posted = self._work(phase, client, round)
         claims = phase.trains and client.steps > 0 and self._method.states_epsilon and is_own_code(type(self._method))
         if claims and all(entry.round != round.number for entry in client.ledger.entries()):
             raise OwnCodeFailed(
@@ -287,12 +306,11 @@ class Contributing:
 @contextmanager
 def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
     """Put the client back to its state if the work on it fails."""
-    model, put_back = client.model, set_aside(client, spools)
+    put_back = set_aside(client, spools)
     before = {name: value.clone() for name, value in buffers_aside(client).items()}
     try:
         yield
     except BaseException:
-        client.model = model
         put_back()
         raise
     note_changed(client, before)

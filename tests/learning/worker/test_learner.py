@@ -1,5 +1,6 @@
 """Learning end to end on the digits, and the promise that a client's round can be repeated by itself."""
 
+import copy
 import re
 import weakref
 from collections.abc import Iterable
@@ -357,15 +358,23 @@ class Odd(FedAvg):
 
     does: str = ""
 
+    def receive(self, client: Client, round: Round) -> None:
+        super().receive(client, round)
+        self._do("receive", client)
+
     def update(self, client: Client, round: Round) -> Tensors:
         posted = super().update(client, round)
-        if self.does == "ends":
-            raise SystemExit("no more")
-        if self.does == "swaps":
-            client.model = torch.nn.Linear(2, 2)  # type: ignore[assignment]
+        self._do("update", client)
         return posted
 
+    def _do(self, where: str, client: Client) -> None:
+        if self.does == f"ends in {where}":
+            raise SystemExit("no more")
+        if self.does == f"swaps in {where}":
+            client.model = copy.deepcopy(client.model)
+
     def auxiliary(self, client: Client, round: Round) -> Any:
+        self._do("auxiliary", client)
         answers: dict[str, Any] = {"text": (1.0, "x"), "one": 3, "many": (1.0, torch.zeros(2))}
         return (lambda *_: answers[self.does]) if self.does in answers else None
 
@@ -375,10 +384,15 @@ class Odd(FedAvg):
         return {"below": -3, "none": None, "endless": np.inf}.get(self.does, 3)
 
 
+KEEPS = "must change the numbers of client.model, and not put another in its place"
+
+
 @pytest.mark.parametrize(
     ("does", "message"),
     [
-        ("swaps", "peer 0: Odd.update must change the numbers of client.model, and not put another in its place"),
+        ("swaps in update", f"peer 0: Odd.update {KEEPS}"),
+        ("swaps in receive", f"peer 0: Odd.receive {KEEPS}"),
+        ("swaps in auxiliary", f"peer 0: Odd.auxiliary {KEEPS}"),
         ("text", "the method's auxiliary must give weight and value, two numbers, not (1.0, 'x')"),
         ("one", "the method's auxiliary must give weight and value, two numbers, not 3"),
         ("many", "the method's auxiliary must give weight and value, two numbers, not (1.0, tensor([0., 0.]))"),
@@ -392,10 +406,21 @@ def test_what_an_own_method_does_as_nobody_can_use_it_is_told_and_changes_nothin
     assert learner.checkpoint(0) == before
 
 
-def test_an_own_method_that_ends_the_process_of_all_is_told_in_its_place() -> None:
-    learner = Learner(config(f"{__name__}:Odd", does="ends"))
+@pytest.mark.parametrize("where", ["receive", "update", "auxiliary"])
+def test_an_own_method_that_ends_the_process_of_all_is_told_in_its_place(where: str) -> None:
+    learner = Learner(config(f"{__name__}:Odd", does=f"ends in {where}"))
     with pytest.raises(OwnCodeFailed, match=r"^peer 2: SystemExit: no more \(.*test_learner.py, line \d+\)$"):
         learner.contribute(2, "update", 1, b"")
+
+
+@pytest.mark.parametrize("does", ["swaps in receive", "ends in receive"])
+def test_what_an_own_method_does_to_a_client_that_is_measured_alone_changes_nothing(does: str) -> None:
+    _, knowledge = play(config("fedavg"), 1)
+    learner = Learner(config(f"{__name__}:Odd", does=does))
+    before = learner.checkpoint(0)
+    with pytest.raises(OwnCodeFailed):
+        learner.evaluate_received(0, 2, knowledge)
+    assert learner.checkpoint(0) == before
 
 
 @pytest.mark.parametrize(
