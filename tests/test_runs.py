@@ -1,6 +1,7 @@
 """``fedchain.simulate``: a run's rounds, models, chain and knowledge, wherever it is called, and however it ends."""
 
 import ast
+import asyncio
 import multiprocessing
 import subprocess
 import sys
@@ -411,16 +412,18 @@ def test_a_temporary_folder_goes_with_the_run() -> None:
     assert not warned
 
 
-@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize("how", ["function", "file", "loop"])
 def test_a_run_that_begins_inside_the_loading_of_another_is_refused_where_it_would_wait_for_itself(
-    tmp_path: Path, is_file: bool
+    tmp_path: Path, how: str
 ) -> None:
     def task(member: int) -> Any:
+        if how == "loop":  # which waits for the thread of the inner one
+            asyncio.run(fedchain.simulate_async("solo", rounds=1, **QUICK))
         fedchain.simulate("solo", rounds=1, **QUICK)
         return load(member)
 
     given: Any = task
-    if is_file:  # without if __name__ == "__main__"
+    if how == "file":  # without if __name__ == "__main__"
         text = f"import fedchain\nfrom tests.python.tasks import load\nfedchain.simulate('solo', rounds=1, **{QUICK})\n"
         (tmp_path / "unguarded.py").write_text(text, encoding="utf-8")
         given = f"{tmp_path / 'unguarded.py'}:load"

@@ -405,7 +405,15 @@ class _Order:
         backend = executor if callable(executor) else installed(validated(executor))
         order = cls(scenario=chosen, function=function, out=place, track=trackers, executor=backend, **others)
         order._validate_folder()
-        if backend == PROCESSES and not order.is_finished:
+        if order.is_finished:
+            return order
+        # It would wait for itself; where its data are read in another thread, this one would wait for that one.
+        if getattr(_THIS_THREAD, "loads", False):
+            raise ScenarioError(
+                "simulate is called while another run reads its data or own code: let neither the task's function nor "
+                'the import of its file call it, but below if __name__ == "__main__"'
+            )
+        if backend == PROCESSES:
             require_processes()
         return order
 
@@ -429,11 +437,6 @@ class _Order:
         """Read the data and import modules, while no other run forks its processes; None if the run is finished."""
         if self.is_finished:
             return None
-        if getattr(_THIS_THREAD, "loads", False):  # it would wait for itself
-            raise ScenarioError(
-                "simulate is called while another run reads its data or own code: let neither the task's function nor "
-                'the import of its file call it, but below if __name__ == "__main__"'
-            )
         with STARTING:
             _THIS_THREAD.loads = True
             try:
