@@ -4,6 +4,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedchain
@@ -33,6 +34,16 @@ def test_a_member_is_named_by_its_number_too(run: fedchain.Run) -> None:
     """As blocks are by their height: a number ended in an AttributeError."""
     with fedchain.open_chain(run.folder) as chain:
         assert chain.peer(1) == chain.peer("1") == chain.peer(chain.peer(1).address)
+
+
+def test_a_round_is_named_by_a_number_of_numpy_s_too(run: fedchain.Run) -> None:
+    """As of `np.arange`: there was said to be no such round."""
+    number: Any = np.int64(1)
+    with fedchain.open_chain(run.folder) as chain:
+        assert chain.round(number) == chain.round(1)
+        assert chain.knowledge(number) == chain.knowledge(1)
+        assert chain.tensors(number).keys() == chain.tensors(1).keys()
+        assert chain.blocks(number) == chain.blocks(1)
 
 
 def test_a_chain_that_was_closed_says_so_and_not_that_it_is_damaged(run: fedchain.Run) -> None:

@@ -26,7 +26,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.model_origin import read_origin
 from fedchain.node.folders import find_rows
-from fedchain.simulator.scenario import ScenarioError
+from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.python.tasks import Bag, Sound, load
 from tests.support.learning import lora_task
 
@@ -244,6 +244,11 @@ def test_settings_come_as_a_list_an_array_or_a_named_tuple(rates: Any) -> None:
     rounds: Any = np.array(1)
     run = fedchain.simulate("solo", hash_rates=rates, rounds=rounds, **QUICK)
     assert run.scenario.hash_rates[:2] == (1.0, 1.5)
+
+
+def test_a_scenario_s_own_numbers_may_be_of_numpy_s_too() -> None:
+    seed: Any = np.int64(3)
+    assert fedchain.simulate("solo", scenario=Scenario(seed=seed, rounds=1), **QUICK).scenario.seed == 3
 
 
 @pytest.mark.parametrize("end", [4, 6])

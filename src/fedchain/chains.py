@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import Self
 
@@ -78,7 +79,7 @@ class Chain:
     def blocks(self, limit: int = 20) -> tuple[BlockSummary, ...]:
         """The newest blocks, head first."""
         with self._asking() as explorer:
-            return explorer.blocks(limit)
+            return explorer.blocks(index(limit))
 
     def block(self, name: int | str) -> BlockView:
         """One block, by its height or the beginning of its hash in hexadecimal; height 0 is :attr:`genesis`.
@@ -109,7 +110,7 @@ class Chain:
     def round(self, number: int) -> RoundView:
         """A round: its blocks and posts. Raises NotFound."""
         with self._asking() as explorer:
-            return explorer.round(number)
+            return explorer.round(index(number))
 
     def proof(self, name: str) -> TransactionProof:
         """The Merkle proof that a block counts a post, by the beginning of the post's hash. Raises NotFound."""
@@ -122,12 +123,12 @@ class Chain:
         Raises NotFound if no such round is closed, or its knowledge is not kept.
         """
         with self._asking() as explorer:
-            return explorer.kept.knowledge(self.rules, round_number)
+            return explorer.kept.knowledge(self.rules, _round_in(round_number))
 
     def tensors(self, round_number: int | None = None) -> Tensors:
         """The knowledge itself, as numpy arrays by name. Raises NotFound as :meth:`knowledge` does."""
         with self._asking() as explorer:
-            _, data = explorer.kept.left_behind(round_number)
+            _, data = explorer.kept.left_behind(_round_in(round_number))
             return self.rules.read_knowledge(data) or {}
 
     def verify(self) -> ChainAudit:
@@ -149,6 +150,11 @@ class Chain:
             if self._open is None:
                 raise ChainError(f"the chain in {self._folder} was closed: open it again")
             yield self._open
+
+
+def _round_in(number: int | None) -> int | None:
+    """A round's number as Python's: SQLite takes one of NumPy's for bytes, and finds nothing."""
+    return None if number is None else index(number)
 
 
 def open_chain(folder: str | os.PathLike[str], *, methods: Sequence[str] = ()) -> Chain:

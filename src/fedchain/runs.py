@@ -482,7 +482,9 @@ class _Order:
 def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, Any]:
     if scenario is None:
         return {}
-    return scenario.to_dict() if isinstance(scenario, Scenario) else read_toml(Path(scenario), ScenarioError)
+    if isinstance(scenario, Scenario):
+        return {name: _in_python(value) for name, value in scenario.to_dict().items()}
+    return read_toml(Path(scenario), ScenarioError)
 
 
 def _listener(on_round: OnRound | None) -> OnRound:
