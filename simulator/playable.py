@@ -124,8 +124,8 @@ def _validate_amendment(name: str, row: MemberChange, peers: Mapping[int, _Peer]
     for key, value in row.values.items():
         if key == ADMISSION:
             raise ValueError(f"{name}: admission is no number, and no scenario amends it")
-        if key in AMENDABLE and not (type(value) is int and 0 <= value <= NUMBER_MAX):
-            raise ValueError(f"{name}: {key} is {value!r}, it must be a whole number from 0 to {NUMBER_MAX}")
+        if key in AMENDABLE:
+            _validate_whole(name, key, value)
     heir = row.values.get(AGGREGATOR)
     if heir is None:
         return
@@ -134,7 +134,19 @@ def _validate_amendment(name: str, row: MemberChange, peers: Mapping[int, _Peer]
         raise ValueError(f"{name}: aggregator is {heir}, but there is no such member in round {row.round}")
 
 
+def _validate_whole(name: str, key: str, value: float) -> None:
+    if not (type(value) is int and 0 <= value <= NUMBER_MAX):
+        raise ValueError(f"{name}: {key} is {value!r}, it must be a whole number from 0 to {NUMBER_MAX}")
+
+
 def last_round(changes: Sequence[MemberChange], rounds: int) -> int:
-    """The round that is the last one if blocks count all amendments at once; 0 if there is none."""
-    ends = ((row.round, row.begin, int(row.values["rounds"])) for row in changes if "rounds" in row.values)
+    """The round that is the last one if blocks count all amendments at once; 0 if there is none.
+
+    Raises ValueError for an end that is no whole number.
+    """
+    ends = []
+    for place, row in enumerate(changes):
+        if (end := row.values.get("rounds")) is not None:
+            _validate_whole(f"changes[{place}]", "rounds", end)
+            ends.append((row.round, row.begin, int(end)))
     return amended_end(rounds, ends)

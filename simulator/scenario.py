@@ -173,8 +173,9 @@ class Scenario(Consensus):
             form = "up to 64 letters, digits, spaces, -, _, . or +, of which the first is a letter, a digit or _"
             raise ScenarioError(f"name is {self.name!r}, it must be {form}")
         validate(Scenario, self, "scenario", ScenarioError)
+        last_round = self.last_round
         if self.churn:  # it is drawn for all rounds, before anything asks for what it draws
-            _expect_range("last round that changes leave", self.last_round, 1, ROUNDS_MAX)
+            _expect_range("last round that changes leave", last_round, 1, ROUNDS_MAX)
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
@@ -290,12 +291,18 @@ class Scenario(Consensus):
 
     @property
     def last_round(self) -> int:
-        """The last round, with the amendments that move it; ``rounds`` where these leave none."""
+        """The last round, with the amendments that move it; ``rounds`` where these leave none.
+
+        Raises ScenarioError for one that says no round.
+        """
         if not self.changes:
             return self.rounds
         from fedchain.simulator.playable import last_round
 
-        return last_round(self.changes, self.rounds) or self.rounds
+        try:
+            return last_round(self.changes, self.rounds) or self.rounds
+        except ValueError as error:
+            raise ScenarioError(str(error)) from None
 
     @property
     def newcomers(self) -> int:

@@ -1,5 +1,6 @@
 """Members come and go all the time, and a federation goes on."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -131,6 +132,10 @@ def test_churn_lasts_to_the_end_that_amendments_leave(end: int) -> None:
         (
             {"changes": (MemberChange(round=2, kind="amend", values={"rounds": 2**64 - 1}),)},
             f"last round that changes leave is {2**64 - 1}, it must be between 1 and 1000000",
+        ),
+        (
+            {"changes": (MemberChange(round=2, kind="amend", values={"rounds": math.nan}),)},
+            r"changes\[0\]: rounds is nan, it must be a whole number",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """Scenarios: what a file says is what is run, and what cannot be run is refused in one clear line."""
 
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,10 @@ def test_a_task_brings_its_own_data_and_its_name(values: dict[str, str], expecte
         (
             [{"round": 2, "kind": "amend", "values": {"vote_timeout_ms": -1}}],
             r"changes\[0\]: vote_timeout_ms is -1, it must be a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            [{"round": 2, "kind": "amend", "values": {"rounds": math.inf}}],
+            r"changes\[0\]: rounds is inf, it must be a whole number from 0 to 18446744073709551615",
         ),
         ([{"round": 2, "kind": "amend", "values": {"admission": 1}}], r"changes\[0\]: admission is no number"),
         ([{"round": 2, "kind": "amend", "values": {"aggregator": 5}}], "aggregator is 5, but there is no such member"),
