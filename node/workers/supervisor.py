@@ -7,9 +7,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -311,31 +312,35 @@ class WorkerProcess:
 
     async def send(self, value: Any) -> None:
         """Send one order; raises PipeBroken."""
-        await send_frame(self._orders, value)
+        await self._while_it_runs(partial(send_frame, self._orders, value))
 
     async def receive(self) -> Any:
-        """Wait for one answer; raises PipeBroken.
+        """Wait for one answer; raises PipeBroken."""
+        return await self._while_it_runs(partial(receive_frame, self._answers))
 
-        A process that own code forked may hold the pipe open when the worker is gone: it has no end then.
+    async def _while_it_runs(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """The result of work on a pipe, which is broken off once the process is gone. Raises PipeBroken.
+
+        A process that own code forked may hold the pipes open: what is read has no end then, and nobody reads.
         """
-        answer: Any = None
-        failure: PipeBroken | None = PipeBroken("the process is gone, and one that it began holds its output open")
+        result: Any = None
+        failure: PipeBroken | None = PipeBroken("the process is gone, and one that it began holds its pipes open")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._leave_when_gone, tasks.cancel_scope)
             try:
-                answer, failure = await receive_frame(self._answers), None
+                result, failure = await work(), None
             except PipeBroken as error:
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        return answer
+        return result
 
-    async def _leave_when_gone(self, reading: anyio.CancelScope) -> None:
-        """Cancel what reads answers once the process is gone, and its last words had time to come."""
+    async def _leave_when_gone(self, working: anyio.CancelScope) -> None:
+        """Cancel work on a pipe once the process is gone, and its last words had time to come."""
         await self._process.wait()
         await anyio.sleep(SAID_WAIT_S)
-        reading.cancel()
+        working.cancel()
 
     def _kill(self) -> None:
         """Kill the process, and what own code has forked in it, such as a pool, which would wait for work for ever."""

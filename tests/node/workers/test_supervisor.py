@@ -41,7 +41,7 @@ from fedchain.node.founding.task import learning_from_genesis
 from fedchain.node.operating.json_log import JsonFormatter
 from fedchain.node.operating.local_node import has_ended
 from fedchain.node.workers import supervisor
-from fedchain.node.workers.frames import read_frame, to_frame, write_frame
+from fedchain.node.workers.frames import PipeBroken, read_frame, to_frame, write_frame
 from fedchain.node.workers.local import Local
 from fedchain.node.workers.process import MINE_NICE, TRAIN_NICE, Trainer
 from fedchain.node.workers.supervisor import (
@@ -436,6 +436,36 @@ async def test_a_worker_that_is_gone_is_noticed_although_what_it_began_holds_its
     finally:
         for process in begun.read_text().split():
             os.kill(int(process), signal.SIGKILL)
+
+
+LEAVES = """
+import os, sys, time
+from fedchain.node.workers.frames import write_frame
+os.setpgid(0, 0)
+if forked := os.fork():
+    write_frame(sys.stdout.buffer, forked)
+else:
+    time.sleep(600)
+"""
+
+
+@on_trio
+async def test_an_order_is_not_kept_by_what_a_worker_that_is_gone_has_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A knowledge is more than a pipe takes that nobody reads."""
+    monkeypatch.setattr(supervisor, "WITHOUT_INTERRUPTS", (sys.executable, "-c", LEAVES))
+    monkeypatch.setattr(supervisor, "SAID_WAIT_S", 0.1)
+    process = await WorkerProcess.start(["train"])
+    forked = await process.receive()
+    try:
+        with anyio.fail_after(TIMEOUT_S), pytest.raises(PipeBroken):
+            await process.send(bytes(2**20))
+        await process.close()
+        await until(lambda: has_ended(forked), "its end")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(forked, signal.SIGKILL)
 
 
 FORKS = """
