@@ -253,20 +253,20 @@ def _orders() -> "Queue[Any]":
             while True:
                 orders.put(read_frame(sys.stdin.buffer))
         except PipeBroken:
-            try:
-                _end_children()
-            finally:
-                os._exit(0)
+            _end(0)
 
     threading.Thread(target=read, daemon=True).start()
     return orders
 
 
-def _end_children() -> None:
-    """End what own code has begun, such as a pool: without its parent it would wait for work for ever."""
-    if (known := sys.modules.get("multiprocessing")) is not None:
-        for child in known.active_children():
-            child.kill()
+def _end(exit_code: int) -> NoReturn:
+    """Exit at once, and end what own code has begun, such as a pool: without its parent it would wait for ever."""
+    try:
+        if (known := sys.modules.get("multiprocessing")) is not None:
+            for child in known.active_children():
+                child.kill()
+    finally:
+        os._exit(exit_code)
 
 
 def _words_of(error: OSError, folder: str) -> str:
@@ -298,7 +298,7 @@ def main(arguments: list[str]) -> NoReturn:
     with contextlib.suppress(OSError):  # the node is gone
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(exit_code)
+    _end(exit_code)
 
 
 def _run(arguments: list[str]) -> None:

@@ -645,6 +645,33 @@ def test_what_own_code_has_begun_ends_with_its_worker_s_pipe() -> None:
                 os.kill(child, signal.SIGKILL)
 
 
+ANSWERING = """
+import multiprocessing, os, time
+from fedchain.node.workers import process
+
+def answer(arguments):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    child.start()
+    os.write(1, f"{child.pid}\\n".encode())
+    raise BrokenPipeError
+
+process._run = answer
+process.main([])
+"""
+
+
+def test_what_own_code_has_begun_ends_with_a_worker_whose_answer_nobody_takes() -> None:
+    """The node is gone, which it sees in what it writes before it sees it in what it reads."""
+    with subprocess.Popen([sys.executable, "-c", ANSWERING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        child = int(line_of(worker))
+        try:
+            assert worker.wait(TIMEOUT_S) == 0
+            wait_until(lambda: has_ended(child), "its end")
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
 NODE = """
 import os, signal, sys
 import anyio
