@@ -36,7 +36,16 @@ class NextKey:
     @property
     def is_there(self) -> bool:
         """Whether there is a next key."""
-        return self._next.exists()
+        return self.written is not None
+
+    @property
+    def written(self) -> tuple[int, int] | None:
+        """Number and time of the file of the next key, which one in its place has others of; None if there is none."""
+        try:
+            found = self._next.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     @property
     def has_former(self) -> bool:

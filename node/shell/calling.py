@@ -44,8 +44,8 @@ class Following(Protocol):
     purpose, in which the node has to vote: that is done in a thread."""
 
     @property
-    def is_there(self) -> bool:
-        """Whether there is a next key."""
+    def written(self) -> tuple[int, int] | None:
+        """Number and time of the file of the next key, which one in its place has others of; None if there is none."""
 
     def read(self) -> PrivateKey | None:
         """The next key; None if there is none."""
@@ -84,6 +84,7 @@ class Caller:
     def __init__(self, own: PrivateKey, files: Following) -> None:
         self._own, self._files, self._is_due = own, files, False
         self._next: PrivateKey | None = None  # once it was read: to open one behind a passphrase takes a while
+        self._read: tuple[int, int] | None = None  # the file that it was read from
         self._former: dict[PublicKey, PrivateKey | None] = {}  # once it was looked for
         self.key = own
         """The key under which the node calls the others."""
@@ -117,13 +118,7 @@ class Caller:
         alone_s, height, self._is_known = 0.0, -1, False
         while alone_s < ALONE_S:
             await anyio.sleep(LOOK_S)
-            if self._next is None and self._files.is_there:
-                self._next = await in_thread(self._files.read)
-            following = self._next
-            if following is not None and following.public_key in service.node.head.roster.members:
-                if has_replaced(following.public_key, self._own.public_key, service.node.head):
-                    raise NodeStopped(f"this key was replaced by {address(following.public_key)}")
-                following = None
+            following = await self._following(service.node.head)
             before, height = height, service.node.head.height
             is_other, is_alone = self.key is not self._own, _is_alone(service)
             have_it = -1 < before < height or not (is_alone or service.node.lagging(height))
@@ -141,6 +136,21 @@ class Caller:
                     break
         self._is_due = True
         leave()
+
+    async def _following(self, head: State) -> PrivateKey | None:
+        """The next key, unless what is in its place is no next one, which another may replace.
+
+        Raises NodeStopped: it is the member's now.
+        """
+        if self._next is not None:
+            if self._next.public_key not in head.roster.members:
+                return self._next
+            if has_replaced(self._next.public_key, self._own.public_key, head):
+                raise NodeStopped(f"this key was replaced by {address(self._next.public_key)}")
+        if (written := self._files.written) is None or written == self._read:
+            return None
+        self._next, self._read = await in_thread(self._files.read), written
+        return await self._following(head)
 
     def _has_stood_for_long(self, service: Connected, wanted: int, *, moved: bool) -> bool:
         """Whether no block can be made by those that are here, and that has lasted."""

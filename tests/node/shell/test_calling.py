@@ -42,8 +42,12 @@ class Files:
     def __init__(
         self, following: PrivateKey | None, former: PrivateKey | None = None, older: Sequence[PrivateKey] = ()
     ) -> None:
-        self.following, self.is_there, self.reads = following, following is not None, 0
+        self.following, self.reads = following, 0
         self.former, self.older = former, older
+
+    @property
+    def written(self) -> tuple[int, int] | None:
+        return None if self.following is None else (0, hash(self.following.public_key))
 
     def read(self) -> PrivateKey | None:
         self.reads += 1
@@ -154,6 +158,22 @@ async def test_a_copy_of_the_own_key_or_of_another_member_s_is_no_next_one(follo
             await caller.wait(connected(head, *let_in), lambda: None, WANTED)
         assert scope.cancelled_caught, "nor is it a name under which this node calls"
     assert has_replaced(NEXT.public_key, OWN.public_key, replaced().state)
+
+
+@on_trio
+async def test_a_next_key_that_takes_the_place_of_such_a_copy_is_found() -> None:
+    """The member takes another key while its node runs, which makes one in the place of the copy."""
+    files = Files(OWN)
+    caller, before, after = Caller(OWN, files), ChainBuilder(genesis(4, version=3)).state, replaced().state
+    with anyio.move_on_after(0.1):
+        await caller.wait(connected(before, *OTHERS), lambda: None, WANTED)
+    assert files.reads == 1, "a passphrase takes long"
+    files.following = NEXT
+    await caller.wait(connected(before), lambda: None, WANTED)
+    assert caller.turn()
+    assert caller.key is NEXT
+    with pytest.raises(NodeStopped, match="was replaced by"):
+        await caller.wait(connected(after, *OTHERS), lambda: None, WANTED)
 
 
 @pytest.mark.parametrize("moves", [False, True])
