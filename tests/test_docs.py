@@ -5,7 +5,9 @@ import re
 import tomllib
 from dataclasses import MISSING, fields
 from enum import Enum
+from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -16,6 +18,8 @@ from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.registry import METHODS, load_method
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
 from fedchain.network.messages import Message
+from fedchain.node.core import effects, events
+from fedchain.node.core.node import Node
 from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
 from tests.support.paths import DOCS, ROOT
@@ -87,12 +91,37 @@ def _is_number(node: ast.expr) -> bool:
     return all(isinstance(part, ast.Constant | ast.BinOp | ast.operator) for part in ast.walk(node))
 
 
-def test_events_and_effects_are_all_described() -> None:
-    for module in ("events", "effects"):
-        tree = ast.parse((ROOT / "node" / "core" / f"{module}.py").read_text(encoding="utf-8"))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                assert f"`{node.name}(" in ARCHITECTURE, f"{node.name} is missing in docs/architecture.md"
+@pytest.mark.parametrize("module", [events, effects], ids=["events", "effects"])
+def test_events_and_effects_are_all_described(module: ModuleType) -> None:
+    made = [kind for kind in vars(module).values() if hasattr(kind, "__dataclass_fields__")]
+    kinds = [kind for kind in made if kind.__module__ == module.__name__]
+    assert len(kinds) > 8
+    for kind in kinds:
+        shown = f"{kind.__name__}({', '.join(item.name for item in fields(kind))})"
+        assert f"`{shown}`" in ARCHITECTURE, f"{shown} is missing in docs/architecture.md"
+
+
+def test_the_classes_of_a_method_are_those_of_the_table() -> None:
+    section = ARCHITECTURE.split("## A learning method")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)`(?:, `(\w+)`)? \| `([\w/]+)\.py`(?:, `([\w/]+)\.py`)? \|", section, re.MULTILINE)
+    named = [pair for one, other, file, another in rows for pair in ((one, file), (other, another)) if pair[0]]
+    for last in ("blade-fl", "fedavg"):
+        method = load_method(last)
+        stands = [
+            (kind.__name__, kind.__module__.removeprefix("fedchain.learning.").replace(".", "/"))
+            for kind in reversed(method.__mro__)
+            if issubclass(kind, LocalSgdMethod)
+        ]
+        assert stands == [pair for pair in named if pair in stands]
+    assert len(named) == len(stands) + 1
+
+
+def test_a_node_is_made_as_is_said() -> None:
+    said = re.search(r"`Node\(([^`]+)\)` stands on the stored head", ARCHITECTURE)
+    assert said is not None
+    names = [name.removesuffix("=…") for name in said[1].split(", ")]
+    needed = [name for name, item in signature(Node).parameters.items() if item.default is item.empty]
+    assert set(needed) <= set(names) <= set(signature(Node).parameters)
 
 
 def test_every_part_of_a_node_is_named() -> None:
