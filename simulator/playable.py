@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.membership.amendment import ADMISSION, AGGREGATOR, AMENDABLE
-from fedchain.chain.membership.change import ROUNDS_AHEAD
+from fedchain.chain.membership.change import ROUNDS_AHEAD, TEXT_SIZE_MAX
 from fedchain.chain.membership.succession import amended_end
 from fedchain.node.founding.amending import NUMBER_MAX
 from fedchain.simulator.disturbances import MemberChange
@@ -19,6 +19,9 @@ _FOR_GOOD = {"leave": "it leaves", "remove": "it is removed"}
 """Kinds of changes behind which a member is gone, and how that is said."""
 
 _OF_KEYS = ("rekey", "recover")
+
+_NUMBER_BYTES = 8
+"""Room for what is put behind the names of newcomers that come together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,9 @@ def validate_playable(
         name, when = f"changes[{place}]", f"in round {row.round}"
         if 0 < last < row.round:
             raise ValueError(f"{name}: {row.kind} {when}, but round {last} is the last one")
+        most = TEXT_SIZE_MAX - _NUMBER_BYTES * (row.kind == "join")
+        if (size := len(row.reason.encode())) > most:
+            raise ValueError(f"{name}: reason has {size} bytes, at most {most} are allowed")
         if row.kind == "amend":
             _validate_amendment(name, row, peers)
             if row.round in amended:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fedchain.chain.membership.amendment import AMENDABLE
+from fedchain.chain.membership.amendment import ADMISSION, AMENDABLE
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.files import effects
 from fedchain.files.effects import Needs
@@ -226,7 +226,8 @@ class Scenario(Consensus):
             if bool(row.values) != (row.kind == "amend") or bool(row.peers) == (row.kind == "amend"):
                 raise ScenarioError(f"changes[{place}]: amend has values, and every other kind has peers")
             if unknown := row.values.keys() - set(AMENDABLE):
-                known = (*AMENDABLE, *sorted(load_method(agreed_name(self.method)).amendable))
+                numbers = (name for name in AMENDABLE if name != ADMISSION)
+                known = (*numbers, *sorted(load_method(agreed_name(self.method)).amendable))
                 if unknown := unknown - set(known):
                     raise ScenarioError(f"changes[{place}]: {min(unknown)} is none of {', '.join(known)}")
             low, high = (self.members, self.everybody) if row.kind == "join" else (0, self.everybody)

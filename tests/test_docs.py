@@ -14,6 +14,7 @@ import pytest
 
 from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.files import layout
 from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.registry import METHODS, load_method
 from fedchain.network.limits import BLAME_MALFORMED, BLAME_OVER_BUDGET, BLAME_REJECTED, Limits
@@ -22,6 +23,7 @@ from fedchain.node.core import effects, events
 from fedchain.node.core.node import Node
 from fedchain.node.operating.preflight import FILES_BESIDE_CONNECTIONS
 from fedchain.simulator.adversaries.registry import BEHAVIOURS
+from fedchain.simulator.disturbances import Clock, Fault, MemberChange, Traitors
 from tests.support.paths import DOCS, ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md")))
@@ -280,6 +282,21 @@ def test_defaults_of_local_sgd_are_those_of_the_methods() -> None:
 def spelt(default: Any) -> str:
     """A default as a table of hyper-parameters has it."""
     return str(default).lower() if isinstance(default, bool) else f"{default:,}".removesuffix(".0")
+
+
+def test_every_key_of_a_scenarios_tables_is_shown() -> None:
+    text = (DOCS / "guides" / "simulate.md").read_text(encoding="utf-8")
+    keys = {item.name for kind in (Fault, Clock, Traitors, MemberChange) for item in fields(kind)}
+    assert {key for key in keys if not re.search(rf"^{key} = |`{key}`", text, re.MULTILINE)} == set()
+
+
+def test_every_file_of_a_run_is_described() -> None:
+    text = (DOCS / "guides" / "simulate.md").read_text(encoding="utf-8")
+    table = text.split("A run leaves a folder")[1].split("\n\n")[1]
+    named = {name.rstrip("/") for row in table.splitlines() for name in re.findall(r"`([\w./]+)`", row.split("|")[1])}
+    kept = {layout.SCENARIO_FILE, layout.METRICS_FILE, layout.RESULT_FILE, layout.MEMBERS_FILE, layout.LINKS_FILE}
+    kept |= {layout.CHAIN_FOLDER, layout.TIMELINE_FILE, layout.RECORD_FOLDER, layout.MODELS_FOLDER}
+    assert named == kept | {"curves.png", "classes.png", "timeline.png"}
 
 
 def test_every_experiment_has_its_line_of_results_and_no_other_has() -> None:

@@ -283,6 +283,11 @@ def test_a_task_brings_its_own_data_and_its_name(values: dict[str, str], expecte
             [{"round": 2, "kind": "amend", "values": {"rounds": math.inf}}],
             r"changes\[0\]: rounds is inf, it must be a whole number from 0 to 18446744073709551615",
         ),
+        (
+            [{"round": 2, "kind": "leave", "peers": [1], "reason": 67 * "…"}],
+            r"changes\[0\]: reason has 201 bytes, at most 200 are allowed",  # such a run died in round 2
+        ),
+        ([{"round": 2, "kind": "join", "peers": [5], "reason": 193 * "x"}], "193 bytes, at most 192 are allowed"),
         ([{"round": 2, "kind": "amend", "values": {"admission": 1}}], r"changes\[0\]: admission is no number"),
         ([{"round": 2, "kind": "amend", "values": {"aggregator": 5}}], "aggregator is 5, but there is no such member"),
     ],

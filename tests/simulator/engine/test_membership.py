@@ -288,7 +288,7 @@ def test_a_node_that_starts_in_a_round_of_an_unknown_version_stops() -> None:
         ({"changes": (MemberChange(round=2, kind="join", peers=(6,)),)}, "between 5 and 5"),
         ({"changes": (MemberChange(round=2, kind="leave", peers=(7,)),)}, "between 0 and 4"),
         ({"changes": (MemberChange(round=2, kind="amend", peers=(1,)),)}, "amend has values"),
-        ({"changes": (MemberChange(round=2, kind="amend", values={"peers": 1}),)}, "peers is none of admission, "),
+        ({"changes": (MemberChange(round=2, kind="amend", values={"peers": 1}),)}, "peers is none of aggregator, "),
     ],
 )
 def test_impossible_changes_are_named(fields: dict[str, Any], message: str) -> None:
