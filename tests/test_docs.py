@@ -14,6 +14,7 @@ import pytest
 
 from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.cli.common import exit_codes
 from fedchain.files import layout
 from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.registry import METHODS, load_method
@@ -341,6 +342,12 @@ def test_the_readme_shows_the_python_that_runs_in_a_notebook_too() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_exit_codes_are_all_explained() -> None:
+    said = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").split("\n## ")[0]
+    codes = {value for name, value in vars(exit_codes).items() if name.startswith("EXIT_")}
+    assert set(map(int, re.findall(r"\b\d+\b", said))) == codes | {0}
 
 
 def test_messages_that_are_explained_are_those_of_the_code() -> None:
