@@ -124,7 +124,10 @@ def check_node(config: NodeConfig, unlock: Unlock, *, timeout_s: float) -> Itera
     if genesis is not None and member is not None:
         yield _try("data", partial(_check_data, config, member, genesis))
     else:
-        yield Finding(Outcome.WARN, "data", "not checked: without genesis document and key the member is not known")
+        why = "without genesis document and key the member is not known"
+        if genesis is not None and keys:
+            why = "neither the founding document nor a chain here gives this key a place, and so a part of the data"
+        yield Finding(Outcome.WARN, "data", f"not checked: {why}")
 
 
 def _try(name: str, look: Callable[[], Finding | str]) -> Finding:

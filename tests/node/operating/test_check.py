@@ -138,6 +138,8 @@ def test_a_genesis_document_that_is_none_and_one_from_the_future(config: NodeCon
     names = [item.name for item in findings(replace(config, genesis="none"))]
     assert "member" not in names
     assert "port" in names, "what does not depend on it is looked at"
+    why = "not checked: without genesis document and key the member is not known"
+    assert found(replace(config, genesis="none"), "data") == ("warn", why)
     document = Genesis.decode(Path(config.genesis).read_bytes())
     (tmp_path / "later").write_bytes(replace(document, created_ms=CREATED_MS * 2).encode())
     outcome, text = found(replace(config, genesis=str(tmp_path / "later")), "genesis")
@@ -149,6 +151,8 @@ def test_a_key_that_is_a_stranger_s_or_does_not_open(config: NodeConfig) -> None
     stranger = PrivateKey.generate()
     outcome, text = found(config, "member", stranger)
     assert (outcome, address(stranger.public_key) in text) == ("fail", True)
+    why = "neither the founding document nor a chain here gives this key a place, and so a part of the data"
+    assert found(config, "data", stranger) == ("warn", f"not checked: {why}")
     assert found(replace(config, wait_for=3), "member") == ("fail", "wait_for is 3, the federation has 2 founders")
     (key,) = [item for item in findings(config, passphrase=None) if item.name == "key"]
     assert (key.outcome, "is not encrypted" in key.text) == (Outcome.WARN, True)
