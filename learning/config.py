@@ -133,7 +133,7 @@ class LearningConfig:
     """Standardisation of pixels: channel (mean and deviation of each channel) or pixel (of each place in the image)."""
 
     augmentation: str = "none"
-    """Change of training images: none, or crop-flip (shift by up to four pixels, mirror every other one)."""
+    """Change of training images: none, or crop-flip (shift by up to four pixels, mirror half of them)."""
 
     feature_shift: str = "none"
     """Difference between clients' images, training and test alike: none, or weather (those of one client are as they
