@@ -5,6 +5,7 @@ import re
 import tomllib
 from dataclasses import MISSING, fields
 from enum import Enum
+from fnmatch import fnmatchcase
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -342,6 +343,32 @@ def test_the_readme_shows_the_python_that_runs_in_a_notebook_too() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_all_that_a_node_waits_for_is_explained() -> None:
+    table = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").split("| it waits for |")[1].split("\n\n")[0]
+    rows = [
+        text.replace("…", "*") for row in table.splitlines() for text in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
+    tree = ast.parse((ROOT / "node" / "operating" / "report.py").read_text(encoding="utf-8"))
+    told = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    answers = [
+        node.value
+        for name in ("waiting_for", "_own_standing")
+        for node in ast.walk(told[name])
+        if isinstance(node, ast.Return)
+    ]
+    texts = [shown(answer) for answer in answers if isinstance(answer, ast.JoinedStr | ast.Constant)]
+    assert len(texts) > 12
+    assert [text for text in texts if text and not any(fnmatchcase(text, row) for row in rows)] == []
+    unused = [row for row in rows if not any(fnmatchcase(text, row) for text in texts)]
+    assert unused == ["its place: *"], "a newcomer's, from node/membership/newcomer.py"
+
+
+def shown(text: ast.expr) -> str:
+    """A text of the code, with something in place of what is put into it."""
+    parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "some" for part in parts)
 
 
 def test_exit_codes_are_all_explained() -> None:
