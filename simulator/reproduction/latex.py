@@ -128,7 +128,7 @@ def _best(experiment: Experiment, entries: Sequence[Entry], seeds: int) -> Entry
     if len(entries) < 2 or not (seek or is_less == {True} or {entry.kind for entry in entries} == {"accuracy"}):
         return None
     whole = [entry for entry in entries if len(entry.known) == seeds]
-    pick = min if seek == "lowest" or True in is_less else max
+    pick = min if True in is_less else max
     return pick(whole, key=lambda entry: entry.mean or 0.0, default=None)
 
 

@@ -62,7 +62,7 @@ class Entry:
     lacks: str = ""
     """The missing data set for which nothing was run; empty if there is none."""
     is_less_better: bool = False
-    """Whether fewer rounds, or less of the metric, are better."""
+    """Whether the lowest number is the best."""
 
     @property
     def decimals(self) -> int:
@@ -210,7 +210,9 @@ def _reaches(value: float, mark: float, metric: str) -> bool:
 
 
 def _is_less_better(column: Column, variant: Variant) -> bool:
-    """Whether fewer rounds, or less of the metric, are better in a variant's column."""
+    """Whether fewer rounds, or less of the metric, are better in a variant's column, unless it says what it seeks."""
+    if column.seek:
+        return column.seek == "lowest"
     return column.statistic == "reach" or wants_less(column.metric or variant.metric)
 
 

@@ -133,6 +133,21 @@ def test_the_lowest_of_a_loss_is_the_best_also_where_the_variants_name_it(tmp_pa
     assert ("mathbf" in to_latex(experiment, tabulate(experiment, tmp_path, {}))) is not bool(metric)
 
 
+@pytest.mark.parametrize(("seek", "best"), [("lowest", 0.5), ("highest", 0.75), ("", 0.5)])
+def test_what_a_column_seeks_is_the_best_as_on_the_page(tmp_path: Path, seek: str, best: float) -> None:
+    column = f'[[columns]]\nmetric = "tal"\nseek = "{seek}"\n\n[scenario]'
+    text = TABLE.replace("[scenario]", column, 1).replace(
+        'after"\nscenario = { method = "fedavg"', 'after"\nscenario = { method = "solo"'
+    )
+    experiment = load(tmp_path, text.replace("[50.0]", "[nan]"))
+    first = experiment.variants[0].name
+    for run in experiment.runs({}):
+        rows = [{"round": 1, "tal": 0.5 if run.variant == first else 0.75}]
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    found = re.findall(r"mathbf\{(.*?)\}", to_latex(experiment, tabulate(experiment, tmp_path, {})))
+    assert set(map(float, found)) == {best}
+
+
 def test_an_exact_test_is_told_from_one_of_drawn_signs(tmp_path: Path) -> None:
     assert "$p$ of an exact paired two-sided" in table(tmp_path, EXACT_MAX)[1]
     assert "$p$ of a paired two-sided" in table(tmp_path, EXACT_MAX + 1)[1]
