@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedchain.files.layout import RECORD_FOLDER, free_folder
 from fedchain.learning.device import describe_device
-from fedchain.learning.exceptions import LearningError
+from fedchain.learning.exceptions import LearningError, asking
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.registry import is_file_path, require_file
 from fedchain.learning.worker.building import PlannedLearner
@@ -115,7 +115,8 @@ def _say_how_to_go_on(console: Console, folder: Path, options: RunOptions) -> No
 
 def cautions(learner: Learner, scenario: Scenario) -> Sequence[str]:
     """Warnings about the method with its settings, such as a privacy budget that ends before the run does."""
-    return learner.method.cautions(None if scenario.contributors_per_round else scenario.last_round)
+    with asking("cautions", type(learner.method)):
+        return tuple(learner.method.cautions(None if scenario.contributors_per_round else scenario.last_round))
 
 
 def late_phase(scenario: Scenario, learner: Learner) -> str:

@@ -197,6 +197,17 @@ def test_a_method_of_a_file_that_no_node_could_import_is_refused(
     assert not (tmp_path / "g").exists()
 
 
+def test_a_method_of_a_file_that_fails_where_it_is_asked_for_cautions_founds_nothing(
+    elsewhere: Path, tmp_path: Path
+) -> None:
+    text = METHOD + "\n    def cautions(self, rounds):\n        raise ValueError('no words')\n"
+    (elsewhere / "wordless_method.py").write_text(text, encoding="utf-8")
+    result = found(tmp_path / "g", "--method", f"{elsewhere}/wordless_method.py:Mine")
+    assert result.exit_code == 2
+    assert "Mine.cautions: ValueError: no words (" in result.stderr
+    assert not (tmp_path / "g").exists()
+
+
 def test_a_method_of_a_file_is_shown(elsewhere: Path) -> None:
     (elsewhere / "shown_method.py").write_text(METHOD, encoding="utf-8")
     result = CliRunner().invoke(app, ["methods", f"{elsewhere}/shown_method.py:Mine"])

@@ -1,12 +1,15 @@
 """A simulation says beforehand what may not be expected."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.workers import WorkerDiedError
+from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.simulator.console import cautions, draw_scenario, run_scenario
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.run import load_learner
@@ -41,6 +44,20 @@ def test_what_may_not_be_expected_is_said_beforehand(
     found = cautions(load_learner(scenario), scenario)
     assert len(found) == bool(said)
     assert said in "".join(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wordless(FedAvg):
+    """A method of a user's own that fails where it is asked for cautions."""
+
+    def cautions(self, rounds: int | None) -> Sequence[str]:
+        raise ValueError("no words")
+
+
+def test_an_own_method_that_fails_where_it_is_asked_for_cautions_is_told_in_one_line() -> None:
+    scenario = Scenario(method=f"{__name__}:Wordless", peers=3, rounds=1)
+    with pytest.raises(ConfigurationError, match=r"^Wordless.cautions: ValueError: no words \(.*, line \d+\)$"):
+        cautions(load_learner(scenario), scenario)
 
 
 @pytest.mark.parametrize(("error", "is_said"), [(WorkerDiedError("killed"), True), (ConfigurationError("no"), False)])

@@ -49,6 +49,7 @@ def new_genesis(
         from fedchain.crypto.address import public_key_from_address
         from fedchain.learning.application import Application
         from fedchain.learning.config import LearningConfig
+        from fedchain.learning.exceptions import asking
         from fedchain.learning.registry import build_method, importable_name, is_file_path, use_current_folder
         from fedchain.node.config import NodeConfigError
         from fedchain.node.custody.dealing import deal_keys, dealing_path
@@ -88,6 +89,9 @@ def new_genesis(
             aggregator=rule,
             **consensus.to_genesis(),
         )
+        method = build_method(config.method, dict(config.hyperparameters))
+        with asking("cautions", type(method)):
+            cautions = tuple(method.cautions(None if genesis.contributors_per_round else genesis.rounds))
         if dealing is not None:  # first: shares without a document are of no harm
             _write_new(sealed, dealing.encode())
         try:
@@ -97,8 +101,7 @@ def new_genesis(
                 sealed.unlink()
             raise
         typer.echo(genesis.chain_id.hex())
-        method = build_method(config.method, dict(config.hyperparameters))
-        for caution in method.cautions(None if genesis.contributors_per_round else genesis.rounds):
+        for caution in cautions:
             typer.echo(caution, err=True)
         if is_file_path(words["method"]):
             module = config.method.partition(":")[0]
