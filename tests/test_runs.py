@@ -22,6 +22,7 @@ import fedchain
 from fedchain.cli.main import app
 from fedchain.files.tables import read_toml
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.base import Model
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.model_origin import read_origin
@@ -246,9 +247,11 @@ def test_settings_come_as_a_list_an_array_or_a_named_tuple(rates: Any) -> None:
     assert run.scenario.hash_rates[:2] == (1.0, 1.5)
 
 
-def test_a_scenario_s_own_numbers_may_be_of_numpy_s_too() -> None:
-    seed: Any = np.int64(3)
-    assert fedchain.simulate("solo", scenario=Scenario(seed=seed, rounds=1), **QUICK).scenario.seed == 3
+def test_numbers_of_a_scenario_and_of_a_method_may_be_of_numpy_s_too() -> None:
+    seed, steps = (cast(Any, np.int64(number)) for number in (3, 2))
+    scenario = Scenario(seed=seed, rounds=1, peers=3, mining_attempts=8)
+    run = fedchain.simulate(FedAvg(local_steps=steps), scenario=scenario)
+    assert (run.scenario.seed, run.scenario.hyperparameters) == (3, {"local_steps": 2})
 
 
 @pytest.mark.parametrize("end", [4, 6])

@@ -333,7 +333,7 @@ async def simulate_async(
 
 def _in_python(value: Any) -> Any:
     """A setting with NumPy's numbers and arrays, as `np.arange` and `np.linspace` give them, as Python's."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _in_python(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return (tuple if isinstance(value, tuple) else list)(map(_in_python, value))  # a named tuple takes no iterable
@@ -379,7 +379,7 @@ class _Order:
         if not isinstance(trackers, Sequence) or not all(isinstance(wanted, str) for wanted in trackers):
             raise ScenarioError(f"track is {track!r}, it must be names of trackers")
         use_current_folder()
-        values = {name: _in_python(value) for name, value in given.items() if value is not None}
+        values = {name: value for name, value in given.items() if value is not None}
         begun, function = _values_of(scenario), None
         if isinstance(task, str):
             values["task"] = task
@@ -395,7 +395,7 @@ class _Order:
             values["method"], differing = name_method(method)
             if not isinstance(method, type):
                 values["hyperparameters"] = differing | dict(values.get("hyperparameters", {}))
-        values = begun | values
+        values = {name: _in_python(value) for name, value in (begun | values).items()}
         if (key := misplaced(values)) is not None:
             form = f"hyperparameters={{{key!r}: {values[key]!r}}}"
             raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: {form}")
@@ -482,9 +482,7 @@ class _Order:
 def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, Any]:
     if scenario is None:
         return {}
-    if isinstance(scenario, Scenario):
-        return {name: _in_python(value) for name, value in scenario.to_dict().items()}
-    return read_toml(Path(scenario), ScenarioError)
+    return scenario.to_dict() if isinstance(scenario, Scenario) else read_toml(Path(scenario), ScenarioError)
 
 
 def _listener(on_round: OnRound | None) -> OnRound:
