@@ -365,6 +365,29 @@ def test_all_that_a_node_waits_for_is_explained() -> None:
     assert unused == ["its place: *"], "a newcomer's, from node/membership/newcomer.py"
 
 
+def test_all_that_a_node_tells_its_operator_is_explained() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").split("| what it says |")[1].split("\n\n")[0]
+    named = [said for row in text.splitlines() for said in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    rows = [said.replace("…", "*") + "*" for said in named]
+    report = ast.parse((ROOT / "node" / "operating" / "report.py").read_text(encoding="utf-8"))
+    notices = next(node for node in report.body if isinstance(node, ast.FunctionDef) and node.name == "log_notice")
+    told = [shown(call.args[0]) for call in ast.walk(notices) if isinstance(call, ast.Call) and is_of(call, "log")]
+    for path in (ROOT / "node" / "core").glob("**/*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        stops = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Stop"]
+        told += [shown(reason) for reason in stops if isinstance(reason, ast.JoinedStr)]
+    assert len(told) > 15
+    plain = [re.sub(r"%\(?[\w)+.]+", "some", message) for message in told]
+    explained = {message for message in plain for row in rows if fnmatchcase(message, row)}
+    assert set(plain) - explained == {"some: start the node with that key"}
+    assert "this key was replaced by …: start the node with that key" in named
+
+
+def is_of(call: ast.Call, name: str) -> bool:
+    """Whether a method of what has this name is called."""
+    return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == name
+
+
 def shown(text: ast.expr) -> str:
     """A text of the code, with something in place of what is put into it."""
     parts = text.values if isinstance(text, ast.JoinedStr) else [text]
