@@ -102,6 +102,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "aggregator": "" if aggregator is None else address(aggregator),
         "fault_model": genesis.fault_model.value,
         "electors": len(head.roster.electors),
+        "counts": head.roster.is_active(service.me),
         "elector": service.me in head.roster.electors,
         "quorum": required,
         "quorum_reachable": reachable >= required,
@@ -189,7 +190,7 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
         return f"its operator: two blocks of height {conflict.height} are certified, and it joins neither chain"
     if node.is_contradicted():
         return "its operator: a quorum disagrees with what it computes, and it votes no more"
-    if head.records and (text := _own_standing(service)):
+    if text := _own_standing(service):
         return text
     if wanted := node.gathers():
         return f"members: {len(service.peers) + 1} of {wanted} are here"
@@ -220,17 +221,19 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
 
 
 def _own_standing(service: Reported) -> str:
-    """Why this peer does not count, and what has to happen; empty if it counts."""
-    record = service.node.own_record()
+    """Why this peer does not count, and what has to happen; empty if it counts, or never will again."""
+    node = service.node
+    if service.me in node.head.roster.culprits:
+        return "nothing: this member was convicted, and counts no more"
+    record = node.own_record()
     if record is None:
         return service.asks()
-    match record.standing:
-        case Standing.COMING:
-            return f"round {record.round}, from which on it counts"
-        case Standing.AWAY if not record.is_changing:
-            return "its operator: this member is away until `fedchain node back`"
-        case _:
-            return ""
+    if record.standing not in (Standing.COMING, Standing.AWAY):
+        return ""
+    if not record.is_changing:
+        return "its operator: this member is away until `fedchain node back`"
+    follows = "it counts" if record.next is Standing.ACTIVE else "it is gone"
+    return f"round {record.round}, from which on {follows}"
 
 
 def log_notice(notice: Notice, seats: Mapping[PublicKey, int]) -> None:

@@ -22,7 +22,7 @@ class Member:
 
     def status(self) -> dict[str, Any]:
         numbers = dict.fromkeys(("height", "round", "electors", "quorum", "attempt", "catching_up_to"), 1)
-        truths = dict.fromkeys(("finished", "elector", "quorum_reachable", "silent"), False)
+        truths = dict.fromkeys(("finished", "elector", "quorum_reachable", "silent"), False) | {"counts": True}
         named = {
             "electors_missing": [],
             "convicted": [],

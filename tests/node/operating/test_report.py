@@ -8,15 +8,17 @@ import anyio
 import pytest
 
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.following.light_joining import LightJoining
 from fedchain.node.core.notices import HeadConflicts
 from fedchain.node.operating.console import show_service, status_lines
+from fedchain.node.operating.metrics import _readiness
 from fedchain.node.operating.report import report
 from fedchain.node.shell.activity import Activity
-from tests.support.chain.builders import genesis, keys
-from tests.support.chain.changes import living_genesis
+from tests.support.chain.builders import double_vote, genesis, keys
+from tests.support.chain.changes import living_genesis, own
 from tests.support.node.stage import Stage
 
 MEMBERS = [key.public_key for key in keys(4)]
@@ -35,10 +37,14 @@ def reported(
         joining = stage.node._parts.catching_up._joining
         assert isinstance(joining, LightJoining)
         joining.conflict = conflict
+    return report_of(stage, me)
+
+
+def report_of(stage: Stage, me: PublicKey) -> dict[str, Any]:
     service: Any = SimpleNamespace(
         node=stage.node,
         activity=Activity(),
-        genesis=document,
+        genesis=stage.genesis,
         me=me,
         peers=frozenset(MEMBERS[2:]),
         asks=lambda: "",
@@ -71,6 +77,41 @@ def test_a_node_that_a_quorum_contradicts_waits_for_its_operator() -> None:
         found = reported(document, is_contradicted=True)
         assert found["silent"]
         assert found["waiting_for"] == "its operator: a quorum disagrees with what it computes, and it votes no more"
+
+
+def test_a_member_that_does_not_count_is_not_ready_and_says_what_it_waits_for() -> None:
+    """One that was away for its silence was said to take part, and an upgrade went on to the next member."""
+    stage = Stage(living_genesis(5), 1)
+
+    def seen(*changes: Change) -> tuple[bool, str, tuple[bool, str]]:
+        if changes:
+            stage.final(stage.block(changes=changes))
+        stage.accept(2)
+        found = report_of(stage, stage.me) | {"silent": False, "stands": None}
+        return found["counts"], found["waiting_for"], _readiness(found)
+
+    place = stage.chain.state.roster.seats[stage.me]
+    assert seen()[0::2] == (True, (True, "it takes part"))
+    waits = "its operator: this member is away until `fedchain node back`"
+    why = f"it does not count, and waits for {waits}"
+    assert seen(own(stage.chain, place, ChangeKind.AWAY)) == (False, waits, (False, why))
+    stage.final(stage.block(changes=[own(stage.chain, place, ChangeKind.BACK)]))
+    begin = stage.node.head.records[place].round
+    assert report_of(stage, stage.me)["waiting_for"] == f"round {begin}, from which on it counts"
+    assert seen()[0::2] == (True, (True, "it takes part"))
+
+
+@pytest.mark.parametrize("document", [genesis(5), living_genesis(5)], ids=["version 2", "version 3"])
+def test_a_convicted_member_is_not_ready(document: Genesis) -> None:
+    """It was said to take part, and to wait for a block."""
+    stage = Stage(document, 1)
+    stage.accept()
+    crime = double_vote(stage.chain.key(stage.me), stage.genesis, 1, attempt=2)
+    stage.final(stage.block(evidence=[crime]))
+    found = report_of(stage, stage.me) | {"silent": False, "stands": None}
+    waits = "nothing: this member was convicted, and counts no more"
+    assert (found["counts"], found["waiting_for"]) == (False, waits)
+    assert _readiness(found) == (False, f"it does not count, and waits for {waits}")
 
 
 @pytest.mark.parametrize(("number", "place"), [(1, "peer 1"), (7, "no place yet")])

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import cast
 
+from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import PostMessage, VoteMessage
 from fedchain.node.core.effects import Contribute, Effect, Mine
 from fedchain.node.core.events import PeersConnected, PeersDisconnected
@@ -81,13 +82,15 @@ def test_who_waits_votes_on_what_others_mine() -> None:
 
 
 def test_the_status_says_how_many_are_here_and_when_the_next_round_begins() -> None:
+    def says(stage: Stage, peers: list[PublicKey]) -> str:
+        seen = SimpleNamespace(node=stage.node, me=stage.me, asks=str, peers=set(peers), activity=Activity())
+        return waiting_for(cast(Service, seen), [])
+
     stage = _waiting_stage()
-    service = cast(Service, SimpleNamespace(node=stage.node, peers=set(stage.others[1:]), activity=Activity()))
-    assert waiting_for(service, []) == "members: 3 of 4 are here"
+    assert says(stage, stage.others[1:]) == "members: 3 of 4 are here"
     paced = Stage(genesis(4, round_interval_ms=90_000))
     paced.accept(1)
-    service = cast(Service, SimpleNamespace(node=paced.node, peers=set(), activity=Activity()))
-    assert waiting_for(service, []) == "the next round, which begins in 90 s"
+    assert says(paced, []) == "the next round, which begins in 90 s"
 
 
 def test_nobody_waits_unless_told_so() -> None:
