@@ -155,10 +155,10 @@ def churn_max(active: int) -> int:
 def spare(genesis: Genesis, active: int, records: Sequence[Member]) -> int:
     """Number of ``active`` members that may still go, once those have gone that are on their way; may be negative."""
     leaving = sum(record.is_changing and record.standing is Standing.ACTIVE for record in records)
-    return active - leaving - _members_min(genesis, len(records))
+    return active - leaving - members_min(genesis, len(records))
 
 
-def _members_min(genesis: Genesis, places: int) -> int:
+def members_min(genesis: Genesis, places: int) -> int:
     """Fewest active members that changes may leave behind: four tolerate a liar, if there were ever as many."""
     return 4 if genesis.fault_model is FaultModel.BYZANTINE and places >= 4 else 1
 

@@ -10,7 +10,7 @@ from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
-from fedchain.chain.membership.succession import place_of, spare
+from fedchain.chain.membership.succession import members_min, place_of, spare
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
@@ -179,8 +179,10 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
         return "the next block can count it; the other key holds from the height after that on"
     adds, takes = room_for_changes(genesis, head)
     comes = change.kind in (ChangeKind.JOIN, ChangeKind.BACK)
-    if not comes and spare(genesis, head.roster.active, head.records) <= 0:
-        return f"it waits until another member comes: {head.roster.active} count, and at least so many stay"
+    active, least = head.roster.active, members_min(genesis, len(head.records))
+    if not comes and (left := spare(genesis, active, head.records)) <= 0:
+        going = f", {number} of them on the way out" if (number := active - least - left) else ""
+        return f"it waits until another member comes: {active} count{going}, and at least {least} stay"
     if not (adds if comes else takes):
         return "it waits: in this round no more members may " + ("come" if comes else "go")
     then = "counts" if comes else "counts no more"

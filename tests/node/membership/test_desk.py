@@ -207,8 +207,16 @@ def test_a_member_leaves_once() -> None:
 
 def test_of_four_members_nobody_leaves_at_once() -> None:
     it = Office(living_genesis(4))
-    assert it.ask("leave").startswith("it waits until another member comes: 4 count, and at least so many stay")
+    assert it.ask("leave").startswith("it waits until another member comes: 4 count, and at least 4 stay")
     assert "from round 3 on the member counts no more" in Office(living_genesis(5)).ask("leave")
+
+
+def test_of_five_members_nobody_leaves_with_another_one() -> None:
+    it = Office(living_genesis(5))
+    block = it.block(changes=[own(it.chain, 4)])
+    it.candidate(block)
+    it.final(block)
+    assert "waits until another member comes: 5 count, 1 of them on the way out, and at least 4 stay" in it.ask("leave")
 
 
 def test_nothing_is_asked_for_behind_the_last_round() -> None:
