@@ -194,7 +194,8 @@ class Desk:
         if (said := self._asked_before(kind)) is not None:
             return said
         if kind is ChangeKind.BACK and record.standing is not Standing.AWAY:
-            raise NodeConfigError(f"this member is {record.standing.name.lower()}, and not away")
+            so_far = self._so_far() if record.standing is Standing.ACTIVE else ""
+            raise NodeConfigError(f"this member is {record.standing.name.lower()}, and not away{so_far}")
         if kind is ChangeKind.AWAY and record.standing is Standing.AWAY:
             raise NodeConfigError("this member is away already, until: fedchain node back FOLDER")
         until = node.head.height + HEIGHTS_VALID
@@ -230,6 +231,13 @@ class Desk:
             then = f"{record.next.name.lower()} from round {record.round} on"
             raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
         return record
+
+    def _so_far(self) -> str:
+        """The words of an answer that holds here, while others may have blocks that count our silence."""
+        node = self._service.node
+        if not node.is_silent() and not node.catching_up_to():
+            return ""
+        return f", at height {node.head.height}; others may be further: ask again once this node has caught up"
 
     def _asked_before(self, kind: ChangeKind) -> str | None:
         """The answer where a change of this kind is open already; raises NodeConfigError where another one is."""

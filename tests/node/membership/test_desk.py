@@ -22,7 +22,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.messages import ChangeMessage
+from fedchain.network.messages import ChangeMessage, Status
 from fedchain.node.config import NodeConfigError
 from fedchain.node.core.effects import Refuse
 from fedchain.node.core.events import ChangeSubmitted
@@ -76,8 +76,8 @@ class Office(Stage):
         return change
 
 
-def office(**fields: Any) -> Office:
-    return Office(living_genesis(5, **{"learning": LEARNING} | fields))
+def office(*, is_heard: bool = True, **fields: Any) -> Office:
+    return Office(living_genesis(5, **{"learning": LEARNING} | fields), is_heard=is_heard)
 
 
 def test_a_request_is_approved_by_name_number_of_approvals_and_who_is_left_are_said() -> None:
@@ -395,6 +395,18 @@ def test_a_member_goes_away_by_its_own_word() -> None:
     it.final(it.adopt(it.block(changes=it.node.open_changes())))
     it.accept(2)
     assert it.refusal("away") == "this member is away already, until: fedchain node back FOLDER"
+
+
+def test_a_node_that_is_behind_does_not_promise_that_its_member_counts() -> None:
+    it = office(is_heard=False)
+    later = ", at height 0; others may be further: ask again once this node has caught up"
+    assert it.refusal("back") == f"this member is active, and not away{later}"
+    it.hear()
+    assert it.refusal("back") == "this member is active, and not away"
+    for other in it.others:
+        it.receive(Status(9, it.genesis.chain_id, b"", (), (), None), other)
+    assert it.node.catching_up_to() == 9
+    assert it.refusal("back") == f"this member is active, and not away{later}"
 
 
 def test_a_lost_key_is_replaced_on_an_invitation_and_by_the_others_approval(tmp_path: Path) -> None:
