@@ -52,11 +52,11 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
         if kind in _SCALARS:
             value = value.item() if isinstance(value, np.generic) else value
             _validate(record, name, value, int | float | np.floating)  # a long double stays NumPy's
-            if kind is not float and not (-(2**63) <= value < 2**63 and kind(value) == value):
-                what = f"{type(record).__name__}.{name} is {value}"
-                stated = "int, of 64 bits" if kind is int else "bool"
+            if not _is_kept(value, kind):
+                what = f"{type(record).__name__}.{name} is {value!s:.40}"
+                stated = "bool" if kind is bool else f"{kind.__name__}, of 64 bits"
                 raise OwnCodeFailed(f"{what}, which would come back as another number: it is stated as {stated}")
-            written[name] = torch.tensor(value, dtype=_SCALARS[kind])
+            written[name] = torch.tensor(kind(value), dtype=_SCALARS[kind])
         elif kind is torch.Tensor:
             _validate_tensor(record, name, value)
             written[name] = value.detach()
@@ -68,6 +68,16 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
                     raise OwnCodeFailed(f"{type(record).__name__}.{name} has the key {key!r}, which must be a text")
                 written[f"{name}.{key}"] = item.detach()
     return written
+
+
+def _is_kept(value: Any, kind: Any) -> bool:
+    """Whether a number is the same as one of a kind, of 64 bits."""
+    if value != value:  # not a number
+        return kind is float
+    try:
+        return bool(kind(value) == value) and (kind is float or -(2**63) <= value < 2**63)
+    except OverflowError:
+        return False
 
 
 def _validate(record: Any, place: str, value: Any, kind: Any) -> None:

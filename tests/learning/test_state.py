@@ -27,6 +27,12 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert (found.count, found.share, found.is_tired) == (3, 0.5, True)
 
 
+def test_long_doubles_are_kept_where_they_are_numbers_of_64_bits() -> None:
+    given: dict[str, Any] = {"count": np.longdouble(3), "share": np.longdouble(0.5)}
+    found = read_record(Everything, write_record(Everything(**given)))
+    assert (found.count, found.share) == (3, 0.5)
+
+
 def test_a_record_has_the_size_of_its_tensors() -> None:
     tensors = write_record(FULL)
     held = [value for name, value in tensors.items() if name not in ("count", "share", "is_tired")]
@@ -64,6 +70,8 @@ def test_a_field_that_no_checkpoint_can_hold_is_refused() -> None:
         ({"window": (torch.zeros(2, device="meta"),)}, r"window\[0\] is of torch.float32, torch.strided, on meta: no "),
         ({"count": 2**63}, "count is 9223372036854775808, which would come back as another number: it is stated as in"),
         ({"count": 2.5}, "count is 2.5, which would come back as another number: it is stated as int, of 64 bits"),
+        ({"share": 2**53 + 1}, "share is 9007199254740993, which would come back as another number: it is stated as"),
+        ({"share": 10**400}, "share is 10+, which would come back as another number: it is stated as float, of 64 b"),
         ({"count": math.nan}, "count is nan, which would come back as another number"),
         ({"is_tired": 2}, "is_tired is 2, which would come back as another number: it is stated as bool"),
     ],
