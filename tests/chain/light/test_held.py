@@ -121,6 +121,24 @@ def test_a_block_outside_the_gap_leads_nowhere() -> None:
         way.take(LIGHTS[HEIGHT - 1])
 
 
+def test_as_many_known_members_as_may_lie_have_no_strangers_signatures_verified_either() -> None:
+    """Those that do lie sign what their leader says: one more has to."""
+    checked, far = list[bytes](), LIGHTS[4]
+    *liars, _ = (vote for vote in far.certificate.votes if vote.voter in GENESIS.members)
+    assert len(liars) == GENESIS.fault_model.faulty(len(GENESIS.members))
+    named = max(set(GENESIS.members) - {vote.voter for vote in far.certificate.votes})
+    strangers = [vote for vote in far.certificate.votes if vote.voter not in GENESIS.members]
+    votes = [*strangers, *liars, replace(liars[0], voter=named)]
+
+    def check(key: bytes, signature: bytes, message: bytes) -> bool:
+        checked.append(key)
+        return is_valid_signature(key, signature, message)
+
+    with pytest.raises(InvalidCertificate, match=r"^certificate's vote: signature: "):
+        verify_skipping(GENESIS, trust_genesis(GENESIS), replace(far, certificate=certify(votes)), check)
+    assert set(checked) <= set(GENESIS.members)
+
+
 @pytest.mark.parametrize("place", range(6))
 def test_every_vote_is_verified_though_those_of_trusted_members_come_first(place: int) -> None:
     far = LIGHTS[4]

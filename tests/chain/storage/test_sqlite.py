@@ -130,6 +130,20 @@ def test_a_log_that_its_writer_removes_while_a_reader_looks_for_it_is_none(
         assert store.base() == 1
 
 
+def test_a_chain_in_a_folder_that_others_may_write_in_is_read_as_it_grows(
+    folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log may be empty: the memory beside that says that somebody has it open."""
+    log, final = folder / f"{DATABASE}-wal", chain.final(chain.blocks[chain.tip])
+    with Store.open(folder) as writer:
+        assert log.stat().st_size == 0
+        assert (folder / f"{DATABASE}-shm").exists()
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+        with Store.open(folder, read_only=True) as reader:
+            writer.append([final])
+            assert reader.head() == final
+
+
 def test_a_log_with_something_in_it_is_read_wherever_it_lies(
     folder: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,23 +225,24 @@ def test_poisson_batches_are_drawn_in_private_and_as_often_as_they_should() -> N
     assert next(draw_poisson_batches(client, 0.1, "update", 1)).tolist() != next(batches).tolist()
 
 
+@pytest.mark.parametrize(("batch_size", "divisor"), [(6, 6), (32, 12)])
 @pytest.mark.parametrize("drawn", [[2, 5, 7], [], list(range(12))])
 def test_a_poisson_batch_s_sum_is_divided_by_the_expected_size_whatever_was_drawn(
-    monkeypatch: pytest.MonkeyPatch, drawn: list[int]
+    monkeypatch: pytest.MonkeyPatch, drawn: list[int], batch_size: int, divisor: int
 ) -> None:
-    """The size that was drawn tells of examples, and no noise is on it."""
+    """The size that was drawn tells of examples, and no noise is on it. No more are expected than there are."""
     batches = repeat(torch.tensor(drawn, dtype=torch.int64))
     monkeypatch.setattr("fedchain.learning.privacy.dp_sgd.draw_poisson_batches", lambda *_: batches)
     client, before = new_client(), read_vector(new_client().model)
     client.open_secrets = lambda: secrets_of(0)
     settings: dict[str, Any] = {"gradient_noise": 1e-9, "gradient_clip": 100.0, "batch_sampling": "poisson"}
-    FedAvg(local_steps=1, batch_size=6, learning_rate=1.0, **settings).train(client, Round(1, None))
+    FedAvg(local_steps=1, batch_size=batch_size, learning_rate=1.0, **settings).train(client, Round(1, None))
     loss, _ = losses()["fedavg"]
     one_by_one = new_client()
     gradients, _ = example_gradients(
         one_by_one.model, loss, one_by_one.train_images, one_by_one.train_labels, None
     )  # (12, P)
-    expected = before - gradients[drawn].sum(dim=0) / 6
+    expected = before - gradients[drawn].sum(dim=0) / divisor
     torch.testing.assert_close(read_vector(client.model), expected, rtol=1e-4, atol=1e-6)
 
 

@@ -180,6 +180,38 @@ def test_posts_that_may_be_too_large_are_let_in_where_a_founder_bounds_them() ->
     assert genesis.payload_size_max == 2**20
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unfounded(BladeFl):
+    """A method of a user's own that fails where it is asked at the founding."""
+
+    wrong: str = ""
+
+    @property
+    def refuses_late(self) -> str:
+        return self._unless("refuses_late")
+
+    def validate_material(self, round: Round) -> None:
+        self._unless("validate_material")
+
+    def _unless(self, asked: str) -> str:
+        if self.wrong == asked:
+            raise ValueError("no good")
+        return ""
+
+
+@pytest.mark.parametrize("wrong", ["refuses_late", "validate_material"])
+def test_an_own_method_that_fails_where_it_is_asked_at_the_founding_is_told_in_one_line(wrong: str) -> None:
+    config = LearningConfig(method=f"{__name__}:Unfounded", clients=4, hyperparameters={"wrong": wrong})
+    members, settings = [key.public_key for key in keys(4)], {"version": 3, "initial_bits": EASY_BITS}
+
+    def found() -> None:
+        rules = Application(config, members)
+        found_federation(config, rules, members, name="none", created_ms=1, late_rounds=1, **settings)
+
+    with pytest.raises(ConfigurationError, match=rf"^Unfounded.{wrong}: ValueError: no good \(.*, line \d+\)$"):
+        found()
+
+
 @pytest.mark.parametrize(("refuses", "expected"), [(False, MethodFailed), (True, InvalidPayload)])
 def test_the_chain_is_told_when_the_method_s_own_code_fails(
     monkeypatch: pytest.MonkeyPatch, refuses: bool, expected: type[Exception]
