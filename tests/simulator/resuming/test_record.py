@@ -185,3 +185,43 @@ def test_a_full_disk_is_that_of_the_record_s_file(
         record.put(large)
     assert raised.value.filename == str(log.parent / "contents" / name)
     assert not [*(log.parent / "contents").iterdir()]
+
+
+def test_the_state_after_the_newest_answer_is_kept_and_one_without_an_answer_goes(
+    record: Record, tmp_path: Path
+) -> None:
+    """Otherwise all that the client did would be computed again."""
+    for number in (1, 2):
+        record.add(0, number, Batch(0, number, 1), answer_of(record))
+    for number in (2, 3):  # the process was killed between the third state and its answer
+        record.state_path(0, number).touch()
+    record.close()
+    again = Record.open(tmp_path / "record", IDENTITY)
+    assert again.states(0) == [2]
+    assert [path.name for path in (tmp_path / "record" / "states").iterdir()] == ["0-2"]
+    again.close()
+
+
+def test_a_round_that_was_closed_is_on_the_disk(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, log = list[int](), tmp_path / "record" / LOG
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    record.close_round(1, bytes(32), {})
+    assert synced == [log.stat().st_size]
+
+
+def test_half_of_a_frame_that_a_full_disk_took_is_cut_off(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, size = os.pwrite, (log := tmp_path / "record" / LOG).stat().st_size
+
+    def half(descriptor: int, data: bytes, offset: int) -> int:
+        if offset > size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[: len(data) // 2], offset)
+
+    monkeypatch.setattr("os.pwrite", half)
+    with pytest.raises(OSError, match="No space left"):
+        record.close_round(1, bytes(32), {})
+    assert log.stat().st_size == size
