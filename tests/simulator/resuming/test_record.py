@@ -4,15 +4,18 @@ import errno
 import fcntl
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
+from fedchain.chain.block import Header
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.executors.handover import LARGE_SIZE
 from fedchain.simulator.resuming.answers import Batch
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, RecordInUse, reading_timeline
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.simulator.recorded import IDENTITY, QUESTION, answer_of
 from tests.support.simulator.recorded import record as record
 
@@ -225,3 +228,20 @@ def test_half_of_a_frame_that_a_full_disk_took_is_cut_off(
     with pytest.raises(OSError, match="No space left"):
         record.close_round(1, bytes(32), {})
     assert log.stat().st_size == size
+
+
+def test_a_nonce_is_searched_once_whatever_interrupts_the_run(record: Record, tmp_path: Path) -> None:
+    header, searched = ChainBuilder(genesis()).extend().header, list[tuple[int, int]]()
+
+    def seal(header: Header, start: int) -> Header:
+        searched.append((header.round, start))
+        return replace(header, nonce=start + 7)
+
+    asked = [(header, 0), (header, 5), (replace(header, round=2), 5)]
+    for sealed in (record.remembering(seal), record.remembering(seal)):
+        assert [sealed(*item).nonce for item in asked] == [7, 12, 12]
+    record.close()
+    again = Record.open(tmp_path / "record", IDENTITY)
+    assert [again.remembering(seal)(*item).nonce for item in asked] == [7, 12, 12]
+    assert searched == [(1, 0), (1, 5), (2, 5)]
+    again.close()
