@@ -1,6 +1,7 @@
 """Answers in a record: given again up to the newest state, computed and compared behind it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.exceptions import DecryptionRefused
 from fedchain.learning.executors.executor import Answer, InFile, QuestionId
+from fedchain.learning.payload.part_folder import PartFolder
 from fedchain.learning.worker.contribution import Contribution
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer
 from fedchain.simulator.resuming.record import Record, RecordError
-from fedchain.simulator.resuming.recorded_answers import RecordedAnswers
+from fedchain.simulator.resuming.recorded_answers import QUESTIONS_KEPT, RecordedAnswers
 
 IDENTITY = {"fedchain": "1"}
 REFUSAL = DecryptionRefused("member 1")
@@ -79,6 +81,37 @@ def test_it_is_known_whether_the_next_answer_is_kept_whatever_is_asked(record: R
     assert found == [True, contribution(b"1"), True, contribution(b"2")]
     assert not later.is_next_kept(1)
     assert not later.is_next_kept(2), "another client"
+
+
+def test_the_newest_answers_are_given_as_often_as_they_are_asked_for(record: Record, tmp_path: Path) -> None:
+    """A peer that restarts asks again."""
+    answers = again(record, tmp_path)
+    for number in range(1, 7):
+        compute(answers, question(number), contribution(b"%d" % number))
+        for newest in range(max(1, number - QUESTIONS_KEPT + 1), number + 1):
+            assert recalled(answers, question(newest)) == contribution(b"%d" % newest)
+
+
+def test_the_parts_of_an_answer_that_is_given_again_are_there_again(record: Record, tmp_path: Path) -> None:
+    part = b"a part"
+    PartFolder(tmp_path / "parts" / "1").write(sha256(part), part)
+    compute(again(record, tmp_path), question(1), replace(contribution(b"1"), parts=(sha256(part),)))
+    later = RecordedAnswers(record, tmp_path / "elsewhere", together=False)
+    assert later.recall(question(1)) is not None
+    assert PartFolder(tmp_path / "elsewhere" / "1").read(sha256(part)) == part
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_computed_together_is_given_again_together_or_not_at_all(
+    together: bool, record: Record, tmp_path: Path
+) -> None:
+    """Each client's answer has an effect on the last bits of the others'."""
+    answers = again(record, tmp_path)
+    for client in (0, 1):
+        compute(answers, question(1, client), contribution(b"1"), is_whole=client == 0)
+    later = RecordedAnswers(record, tmp_path / "parts", together=together)
+    assert (later.recall(question(1, 0)) is None) == together
+    assert later.recall(question(1, 1)) is None
 
 
 def test_a_payload_that_came_in_a_file_is_moved_into_the_record_once(record: Record, tmp_path: Path) -> None:
