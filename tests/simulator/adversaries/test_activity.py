@@ -71,8 +71,8 @@ class Attack:
         founded: Mapping[str, Any],
     ) -> None:
         liars = Traitors(behaviour=behaviour, peers=LIARS, parameters=parameters)
-        said: dict[str, Any] = {"peers": PEERS, "rounds": 6, "seed": 1, "phase_timeout_s": 5.0, "adversaries": (liars,)}
-        self.simulation: Simulation = trivial_simulation(trivial_scenario(**(said | values)), founded=founded)
+        said = {"peers": PEERS, "rounds": 6, "seed": 1, "phase_timeout_s": 5.0, "adversaries": (liars,)}
+        self.simulation: Simulation = trivial_simulation(trivial_scenario(**{**said, **values}), founded=founded)
         self.said: list[Said] = []
         self.keys = {self.simulation.peers[number].public_key for number in LIARS}
         network = self.simulation.network
