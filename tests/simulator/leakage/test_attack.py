@@ -11,9 +11,13 @@ from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.storage.sqlite import Store
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.leakage.descent import Search
-from fedchain.simulator.leakage.attack import Setting, attack_methods, attack_prototypes
-from fedchain.simulator.leakage.federation import Federation, own_encoder
+from fedchain.learning.models.base import Model
+from fedchain.learning.models.prototypes import forward_all
+from fedchain.simulator.leakage import attack
+from fedchain.simulator.leakage.attack import Setting, View, attack_methods, attack_prototypes
+from fedchain.simulator.leakage.federation import Federation, Seen, own_encoder
 from fedchain.simulator.leakage.report import row_of
+from fedchain.simulator.leakage.scores import Scores, score_prototype
 from fedchain.simulator.leakage.settings import Inversion
 from tests.support.simulator.leaking import QUICK, SCENARIO
 from tests.support.simulator.leaking import chains as chains
@@ -45,6 +49,41 @@ def test_noise_spoils_a_prototype_of_one_and_no_attack_needs_it_for_the_class_me
     assert exact.psnr > exact.psnr_class_mean > noised.psnr
 
 
+def test_noise_is_as_large_as_it_is_said_to_be_and_each_model_is_whose_it_is_said_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deviation is a multiple of the sensitivity of a class mean, 2 C / n. The attacker has trained, too."""
+    seen, watched, watch = list[tuple[torch.Tensor, Seen, Model]](), list[int](), Federation.watch
+    score, compare, compared = attack.attack_prototype_post, score_prototype, list[int]()
+
+    def noting(prototypes: torch.Tensor, post: Seen, encoder: Model, view: View, search: Search) -> Scores:
+        seen.append((prototypes, post, encoder))
+        return score(prototypes, post, encoder, view, search)
+
+    def comparing(examples: torch.Tensor, found: torch.Tensor, class_mean: torch.Tensor) -> Scores:
+        compared.append(len(examples))
+        return compare(examples, found, class_mean)
+
+    def watching(federation: Federation, client: int, number: int, knowledge: bytes) -> Seen:
+        watched.append(client)
+        return watch(federation, client, number, knowledge)
+
+    monkeypatch.setattr(attack, "attack_prototype_post", noting)
+    monkeypatch.setattr(attack, "score_prototype", comparing)
+    monkeypatch.setattr(Federation, "watch", watching)
+    search, count, noise = Search(iterations=1), 4, 3.0
+    found = [*attack_prototypes(replace(SCENARIO, method="dfpl"), (count,), noise=noise, rounds=1, search=search)]
+    (exact, post, known), (noised, *_), (again, _, own), _ = seen
+    norm = float(forward_all(known, post.images)[0].norm(dim=1).max())
+    assert float((noised - exact).std()) == pytest.approx(noise * 2 * norm / count, rel=0.2)
+    assert torch.equal(again, exact)
+    assert [item.attack for item in found] == ["known model"] * 2 + ["own model"] * 2
+    shares = [torch.cat([value.flatten() for value in model.parameters()]) for model in (known, own)]
+    assert not torch.equal(*shares)
+    assert watched == [0, 1]
+    assert {*compared} == {count}, "with the examples of its class alone"
+
+
 def test_fedph_s_prototypes_are_inverted_as_the_means_of_unit_vectors_that_they_are() -> None:
     scenario = replace(SCENARIO, method="fedph")
     rows = [row_of(item) for item in attack_prototypes(scenario, (1,), noise=1.0, rounds=1, search=QUICK)]
@@ -57,6 +96,9 @@ def test_fedph_s_prototypes_are_inverted_as_the_means_of_unit_vectors_that_they_
 def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no common model"):
         next(attack_methods(SCENARIO, [Setting(name="-", method="solo")], Inversion(images=1), QUICK))
+    adam = [Setting(name="-", method="fedavg", hyperparameters={"optimizer": "adam"})]
+    with pytest.raises(ConfigurationError, match="reads a gradient of sgd; the members' optimizer is adam"):
+        next(attack_methods(SCENARIO, adam, Inversion(images=1), QUICK))
     wrong = [Setting(name="-", method="fedavg", informed=True)]
     with pytest.raises(ConfigurationError, match="needs FedReg, not FedAvg"):
         next(attack_methods(SCENARIO, wrong, Inversion(images=1), QUICK))

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.leakage.image_decoder import decode_images, train_decoder
+from fedchain.simulator.leakage import encrypted
 from fedchain.simulator.leakage.encrypted import attack_encrypted
 from fedchain.simulator.leakage.report import row_of
 from fedchain.simulator.leakage.settings import Inversion
@@ -38,6 +40,29 @@ def test_encrypted_images_are_decoded_with_what_an_attacker_has() -> None:
     assert [row_of(finding).labels_recovered for finding in findings] == [row_of(findings[0]).labels_recovered] * 3
     again = list(attack_encrypted(ENCRYPTED, Inversion(images=12, known_pairs=100, passes=4)))
     assert [row_of(finding) for finding in again] == [row_of(finding) for finding in findings]
+
+
+def test_no_image_that_is_to_be_decoded_is_among_those_that_the_decoder_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned, decoded = list[torch.Tensor](), list[torch.Tensor]()
+    train, decode = train_decoder, decode_images
+
+    def training(mine: torch.Tensor, *others: Any) -> Any:
+        learned.append(mine)
+        return train(mine, *others)
+
+    def decoding(decoder: Any, images: torch.Tensor, *others: Any) -> Any:
+        decoded.append(images)
+        return decode(decoder, images, *others)
+
+    monkeypatch.setattr(encrypted, "train_decoder", training)
+    monkeypatch.setattr(encrypted, "decode_images", decoding)
+    list(attack_encrypted(ENCRYPTED, Inversion(images=12, known_pairs=20, passes=1)))
+    assert [len(images) for images in learned] == [60, 80], "its own, and the known ones beside them"
+    for known, wanted in zip(learned, decoded, strict=True):
+        assert len(wanted) == 12
+        assert not any(torch.equal(one, other) for one in wanted for other in known)
 
 
 @pytest.mark.parametrize("hyperparameters", [{"sharing": False}, None])

@@ -1,10 +1,15 @@
 """How near a found image is to the one that was there."""
 
+import pytest
 import torch
 
 from fedchain.learning.leakage.quality import psnr, ssim
-from fedchain.simulator.leakage.scores import mean_images, score_prototype, score_update
+from fedchain.simulator.leakage.attack import Finding
+from fedchain.simulator.leakage.report import row_of
+from fedchain.simulator.leakage.scores import Scores, mean_images, score_prototype, score_update
 from tests.support.simulator.leaking import chains as chains
+
+MEASURES = ("psnr", "ssim", "psnr_baseline", "ssim_baseline", "labels_recovered")
 
 
 def test_found_images_are_matched_with_originals_in_whatever_order_they_come() -> None:
@@ -38,3 +43,12 @@ def test_each_measure_takes_the_example_that_suits_it_best() -> None:
     assert scores.psnr.item() == scores.psnr_baseline.item() == psnr(found[None], flat[None]).item()
     of_flat, of_lighter = (ssim(found[None], one[None]).item() for one in (flat, lighter))
     assert of_flat < of_lighter == scores.ssim.item() == scores.ssim_baseline.item()
+
+
+def test_a_line_of_the_table_has_the_means_of_what_its_columns_say() -> None:
+    values = {name: torch.tensor([low, low + 2.0]) for low, name in enumerate(MEASURES)}
+    pictures = {name: torch.zeros((2, 1, 8, 8)) for name in ("originals", "found", "baseline")}
+    row = row_of(Finding("posts", "attack", Scores(**pictures, **values)))
+    assert (row.posts, row.attack, row.images) == ("posts", "attack", 2)
+    assert (row.psnr, row.ssim, row.psnr_class_mean, row.ssim_class_mean, row.labels_recovered) == (1, 2, 3, 4, 5)
+    assert row.psnr_deviation == pytest.approx(2**0.5)

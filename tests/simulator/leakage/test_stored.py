@@ -1,14 +1,22 @@
 """Posts of a stored chain are attacked."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from fedchain.crypto.address import address
+from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.models.base import Model
+from fedchain.learning.worker.contribution import Contribution
+from fedchain.learning.worker.learner import Learner
+from fedchain.simulator.leakage import stored
+from fedchain.simulator.leakage.federation import own_encoder
+from fedchain.simulator.run import load_learner
+from tests.support.simulator.leaking import SCENARIO, invert, sets
 from tests.support.simulator.leaking import chains as chains
-from tests.support.simulator.leaking import invert, sets
 
 
 def test_a_stored_post_of_one_step_is_read(chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path) -> None:
@@ -49,6 +57,27 @@ def test_prototypes_of_a_chain_are_read_with_the_reader_s_own_model(
     assert (tmp_path / "out" / "prototypes.png").exists()
 
 
+def test_the_reader_s_model_is_trained_in_each_round_up_to_the_post_s(
+    chains: dict[str, tuple[Path, list[bytes]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, taken, contribute, encoder = list[tuple[int, int]](), list[int](), Learner.contribute, own_encoder
+
+    def contributing(learner: Learner, client: int, phase: str, number: int, knowledge: bytes) -> Contribution:
+        asked.append((client, number))
+        return contribute(learner, client, phase, number, knowledge)
+
+    def taking(learner: Learner, client: int) -> Model:
+        taken.append(client)
+        return encoder(learner, client)
+
+    monkeypatch.setattr(Learner, "contribute", contributing)
+    monkeypatch.setattr(stored, "own_encoder", taking)
+    folder, members = chains["prototypes"]
+    who = sets(sender=address(members[0]), attacker=address(members[2]), round=2, iterations=1)
+    assert invert(folder, *who, "--out", tmp_path / "out").exit_code == 0
+    assert (asked, taken) == ([(2, 1), (2, 2)], [2])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -75,3 +104,10 @@ def test_nobody_attacks_itself(chains: dict[str, tuple[Path, list[bytes]]], tmp_
     result = invert(folder, *sets(sender=address(members[1]), attacker=address(members[1])), "--out", tmp_path / "out")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "attacker and sender are one member" in result.stderr
+
+
+def test_a_stored_post_of_changed_images_is_refused() -> None:
+    """Found images would be compared with images that no step was taken on."""
+    scenario = replace(SCENARIO, method="fedavg", augmentation="crop-flip", hyperparameters={"local_steps": 1})
+    with pytest.raises(ConfigurationError, match="with augmentation = crop-flip a step is taken on changed images"):
+        stored._expect_one_known_step(load_learner(scenario), 0, 1)

@@ -81,6 +81,11 @@ def test_alpha_is_the_median_of_the_rounds_after_the_warm_up() -> None:
     assert measure_iteration_s(Scenario(peers=3, method="fedavg"), ticks.__next__) == pytest.approx(3.0)
 
 
+def test_the_hash_rate_is_the_median_of_the_measurements_after_the_warm_up() -> None:
+    ticks = itertools.accumulate((100.0, 5.0, 1.0, 4.0, 2.0, 3.0), initial=0.0)
+    assert measure_hashes_per_s("scrypt", ticks.__next__) == pytest.approx(128 / 3.0)
+
+
 def test_a_step_alone_has_limits_of_its_own() -> None:
     """Eqs. 25 and 26 take the first gradient, whose square is 8, in place of those of the whole round."""
     theory = a_theory(weight=0.1)

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import RECORD_FOLDER, TIMELINE_FILE
+from fedchain.files.layout import RECORD_FOLDER, TIMELINE_FILE, free_folder
 from fedchain.files.members import read_members
 from fedchain.node.shell.timeline import SeenBlock, newest_lines
 from fedchain.simulator.engine.measurement import RoundMetrics, Span
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.resuming.record import LOG, Record, RecordError, reading_timeline
-from fedchain.simulator.resuming.resume import identity, require_same
+from fedchain.simulator.resuming.resume import identity, interrupted_run, require_same
 from fedchain.simulator.run import load_learner, simulate
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from tests.support.simulator.interruptions import found, play, scenario_of
@@ -136,6 +136,13 @@ def test_what_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     (folder.path / "result.json").touch()
     assert "holds a finished run" in refused("--resume", "--set", "name=trivial")
+
+
+def test_the_newest_run_of_a_name_is_the_one_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for count in range(1, 5):
+        RunFolder(folder := free_folder("trivial"), trivial_scenario())
+        assert interrupted_run(None, {"name": "trivial"}, None)[1] == folder, f"run {count}"
 
 
 def test_other_workers_than_those_of_a_run_of_cohorts_are_refused(tmp_path: Path) -> None:
