@@ -189,7 +189,8 @@ def test_what_was_measured_before_is_not_taken_back(tmp_path: Path) -> None:
     with closing(first.open_record(IDENTITY, is_resumed=False)) as record:
         first.write_rows(rows, lambda: seen)  # while another process prepares to go on
         record.close_round(1, bytes(32), {(0, 1): Span(0.0, 1.0, 2.0, 3.0, 4.0)})
-    with closing(again.open_record(IDENTITY, is_resumed=True)):
+    with closing(again.open_record(IDENTITY, is_resumed=True)) as record:
+        assert record.rounds_before == 1
         again.write_rows(rows[:1], lambda: seen[:1])
     assert again.read_rows() == rows
     assert (tmp_path / "run" / TIMELINE_FILE).read_bytes() == newest_lines(seen)
