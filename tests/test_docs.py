@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
+import fedchain
 from fedchain.chain import exceptions
 from fedchain.chain.genesis import FaultModel, Genesis
 from fedchain.cli.common import exit_codes
@@ -284,6 +285,16 @@ def test_defaults_of_local_sgd_are_those_of_the_methods() -> None:
 def spelt(default: Any) -> str:
     """A default as a table of hyper-parameters has it."""
     return str(default).lower() if isinstance(default, bool) else f"{default:,}".removesuffix(".0")
+
+
+def test_all_that_fedchain_offers_to_programs_is_among_the_classes() -> None:
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\.\. auto(?:function|class|module):: ([\w.]+)$", page, re.MULTILINE))
+    offered = {name for name in fedchain.__all__ if name[0] != "_"}
+    defined = {name: getattr(fedchain, name) for name in offered - {"testing"}}
+    found = {name for name, what in defined.items() if {f"fedchain.{name}", what.__module__} & named}
+    found |= {name for name, what in defined.items() if f"{what.__module__}.{name}" in named}
+    assert found == defined.keys()
 
 
 def test_every_key_of_a_scenarios_tables_is_shown() -> None:
