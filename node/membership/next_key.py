@@ -80,8 +80,8 @@ class NextKey:
         return found
 
     def make(self) -> PrivateKey:
-        """The next key, made and stored unless it is there. A copy of the key itself, as from a backup of when that was
-        the next one, is none.
+        """The next key, made and stored unless it is there. A copy of the key itself, or of a former one, as from a
+        backup of when that was the next one, is none: it has signed before.
 
         Raises KeyFileError, also where the key file is protected in another way than this process knows: the next key
         would be protected as that one was, and nobody could open it with the passphrase that there is now.
@@ -92,7 +92,7 @@ class NextKey:
         except KeyFileError as error:
             reason = f"{error}; if it was encrypted anew since this node started, start the node again first"
             raise KeyFileError(f"no next key is made: {reason}") from None
-        if known is not None and known.public_key != own.public_key:
+        if known is not None and known.public_key != own.public_key and not self._former(known.public_key).exists():
             return known
         key = PrivateKey.generate()
         key.save(self._next, self._passphrase, replace=known is not None)

@@ -46,6 +46,18 @@ def test_a_copy_of_the_key_is_no_next_one(tmp_path: Path) -> None:
     assert files.make() == made == files.read()
 
 
+def test_a_copy_of_a_former_key_is_no_next_one(tmp_path: Path) -> None:
+    """Its journal is set aside: as the next one it would forget what it has signed."""
+    path, former = old_key(tmp_path)
+    files = NextKey(path, CHAIN, "secret")
+    key = files.make()
+    files.take(former.public_key)
+    former.save(tmp_path / "key.pem.next", "secret")
+    made = files.make()
+    assert made.public_key not in (former.public_key, key.public_key)
+    assert files.make() == made
+
+
 def test_it_gets_another_passphrase_once(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     PrivateKey.generate().save(path, None)
