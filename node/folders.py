@@ -79,7 +79,7 @@ def _read(place: Place) -> Row:
             return _read_simulation(place.folder)
         nodes = [_read_node(node) for node in place.nodes]
         return nodes[0] if place.kind == "node" else _joined(place.folder, nodes)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError, ChainError) as error:
+    except (OSError, ValueError, OverflowError, TypeError, AttributeError, RecursionError, ChainError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         return Row(str(place.folder), place.kind, f"cannot be read: {reason}", place.folder.stat().st_mtime)
 

@@ -115,6 +115,16 @@ def test_a_damaged_run_hides_no_other_and_the_newest_is_first(tmp_path: Path) ->
     assert "\n" not in rows[0].state
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["rounds = inf\n", 'changes = [{ round = 2, kind = "amend", values = { rounds = inf } }]\n', "changes = [3]\n"],
+)
+def test_a_run_whose_scenario_says_no_number_hides_no_other(tmp_path: Path, text: str) -> None:
+    simulated(tmp_path / "one")
+    (simulated(tmp_path / "two") / "scenario.toml").write_text(text)
+    assert sorted(row.state[:15] for row in find_rows(tmp_path)) == ["cannot be read:", "finished"]
+
+
 @pytest.mark.parametrize(("blocks", "rounds", "state"), [(3, 1, "open"), (4, 2, "finished"), (0, 0, "open")])
 def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     tmp_path: Path, blocks: int, rounds: int, state: str
