@@ -246,8 +246,7 @@ class Scenario(Consensus):
 
         if not self.changes:
             return
-        method = build_method(agreed_name(self.method), self.hyperparameters)
-        first = 1 if method.setup or len(method.phases) > 1 else 2  # nothing is proposed before the first block
+        first = self._first_proposals()
         try:
             validate_playable(self.changes, self.members, self.fault_model, first, self.rounds, self.away_after)
         except ValueError as error:
@@ -296,14 +295,23 @@ class Scenario(Consensus):
 
         Raises ScenarioError for one that says no round.
         """
-        if not self.changes:
+        if all("rounds" not in row.values for row in self.changes):
             return self.rounds
         from fedchain.simulator.playable import last_round
 
+        first = self._first_proposals()
         try:
-            return last_round(self.changes, self.rounds) or self.rounds
+            return (
+                last_round([replace(row, round=max(row.round, first)) for row in self.changes], self.rounds)
+                or self.rounds
+            )
         except ValueError as error:
             raise ScenarioError(str(error)) from None
+
+    def _first_proposals(self) -> int:
+        """The round in which changes are proposed first: none is before the first block."""
+        method = build_method(agreed_name(self.method), self.hyperparameters)
+        return 1 if method.setup or len(method.phases) > 1 else 2
 
     @property
     def newcomers(self) -> int:

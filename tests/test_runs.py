@@ -265,6 +265,14 @@ def test_a_run_whose_end_members_move_is_measured_at_its_end_and_opened(tmp_path
     assert (row.rounds, row.of, row.state) == (end, end, "finished")
 
 
+def test_a_run_whose_end_members_would_move_when_it_is_over_is_measured_where_it_ends() -> None:
+    """Nothing is proposed before the first block, so what round 1 asks for holds from round 4 on."""
+    moved = {"round": 1, "kind": "amend", "values": {"rounds": 6}}
+    given: dict[str, Any] = {"peers": 4, "rounds": 3, "evaluate_every": 5, "test_every": 0, "changes": [moved]}
+    run = fedchain.simulate("fedavg", hyperparameters={"local_steps": 1}, **given)
+    assert [row.round for row in run.rounds if row.taa is not None] == [3]
+
+
 def test_a_run_is_found_wherever_its_program_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [fedchain.simulate(rounds=1, out="run", **QUICK), fedchain.open_run("run")]
