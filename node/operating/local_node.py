@@ -131,7 +131,10 @@ def stop_all(nodes: Sequence[LocalNode]) -> None:
 
 
 def _last_line(path: Path) -> str:
-    with path.open("rb") as log:  # which a node of weeks has made long, and which is looked at again and again
-        log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_SIZE_MAX))
-        lines = log.read(LINE_SIZE_MAX).decode("utf-8", errors="replace").strip().splitlines()
+    try:
+        with path.open("rb") as log:  # which a node of weeks has made long, and which is looked at again and again
+            log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_SIZE_MAX))
+            lines = log.read(LINE_SIZE_MAX).decode("utf-8", errors="replace").strip().splitlines()
+    except FileNotFoundError:  # it was moved away
+        lines = []
     return lines[-1] if lines else "no reason was given"

@@ -1,5 +1,6 @@
 """The view of a test network: a table of its nodes or their logs, and a line when a node ends or comes back."""
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -100,11 +101,16 @@ class Watch:
             self._console.print(text or "goes on", soft_wrap=True)
 
     def _show_log(self, node: LocalNode) -> None:
-        """Print the lines that a node has logged since the last look."""
+        """Print the lines that a node has logged since the last look; none where its log was moved away meanwhile."""
         path: Path = node.folder / LOG_FILE
-        with path.open("rb") as file:
-            file.seek(self._read[node.number])
-            new = file.read()
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._read[node.number]:  # it was emptied
+                    self._read[node.number] = 0
+                file.seek(self._read[node.number])
+                new = file.read()
+        except FileNotFoundError:
+            return
         whole = new[: new.rfind(b"\n") + 1]
         self._read[node.number] += len(whole)
         for line in whole.decode("utf-8", errors="replace").splitlines():

@@ -59,6 +59,9 @@ def test_the_reason_is_the_end_of_a_log_however_long_that_is(tmp_path: Path) -> 
     node.process.wait()
     node.look()
     assert node.ended == "ended with code 3: the disk is full"
+    (tmp_path / LOG_FILE).rename(tmp_path / "node.log.1")
+    node.look()
+    assert node.ended == "ended with code 3: no reason was given"
 
 
 def test_a_killed_node_is_started_again_by_its_script_and_stopped_by_its_pid(tmp_path: Path) -> None:

@@ -107,3 +107,28 @@ def test_whole_lines_of_all_logs_are_shown_once(tmp_path: Path) -> None:
         (tmp_path / str(number) / "node.log").write_text(f"first of {number}\nsecond\nthird, not yet who", "utf-8")
     found = watched(tmp_path, [{}, DONE], [{}, DONE], shows_logs=True)
     assert found == ["node 0   first of 0", "node 0   second", "node 1   first of 1", "node 1   second"]
+
+
+def test_a_log_may_be_emptied_or_moved_away_while_it_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "0" / "node.log"
+    log.parent.mkdir()
+    log.write_text("first\nsecond, which is longer\n", "utf-8")
+
+    class Rotated(FakeNode):
+        """A node whose log is emptied before its second look, moved away before its third, and there at its last."""
+
+        def look(self) -> dict[str, Any]:
+            if len(self.coming) == 3:
+                log.write_text("third\n", "utf-8")
+            elif len(self.coming) == 2:
+                log.rename(log.with_name("node.log.1"))
+            elif self.coming[0] is DONE:
+                log.write_text("third\nfourth\n", "utf-8")
+            return super().look()
+
+    printed, console = io.StringIO(), Console()
+    console.file = printed
+    node: Any = Rotated(0, log.parent, [{}, {}, {}, DONE])
+    Watch([node], console, shows_logs=True).until_finished(60)
+    shown = [line.removeprefix("node 0   ") for line in printed.getvalue().splitlines()]
+    assert shown == ["first", "second, which is longer", "third", "fourth"]
