@@ -14,6 +14,7 @@ from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.membership.change import ChangeKind
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import sha256
+from fedchain.crypto.keys import PrivateKey
 from fedchain.network.messages import (
     CandidateMessage,
     ChangeMessage,
@@ -179,6 +180,12 @@ def leaves_out_the_victim(attack: Attack) -> bool:
     return any(block.header.miner in attack.keys and victim not in block.senders for block in blocks)
 
 
+def votes_for_no_others_blocks(attack: Attack) -> bool:
+    candidates = [item.message.block for item in attack.said if isinstance(item.message, CandidateMessage)]
+    others = {block.hash for block in candidates if block.header.miner not in attack.keys}
+    return bool(others) and not others & {vote.block_hash for vote in attack.votes()}
+
+
 def shows_its_post_in_its_blocks_alone(attack: Attack) -> bool:
     own = [message.block for message in attack.lies(CandidateMessage) if message.block.header.miner in attack.keys]
     posted = [message for message in attack.lies(PostMessage) if message.post.sender in attack.keys]
@@ -314,12 +321,12 @@ def forges_changes(attack: Attack) -> bool:
 
 
 def proposes_two_keys(attack: Attack) -> bool:
-    asked = defaultdict[Any, set[bytes]](set)
-    for message in attack.lies(ChangeMessage):
-        change = message.change
-        if change.kind is ChangeKind.REKEY and change.member in attack.keys:
-            asked[change.member, change.sequence].add(change.key)
-    return any(len(keys) > 1 for keys in asked.values())
+    asked = {(message.change.member, message.change.key) for message in attack.lies(ChangeMessage)}
+    liars = [attack.simulation.peers[number].key for number in LIARS]
+    following = [[PrivateKey(sha256(key.seed + bytes([half]))) for half in range(2)] for key in liars]
+    return any(
+        {(key.public_key, new.public_key) for new in news} <= asked for key, news in zip(liars, following, strict=True)
+    )
 
 
 def repeats_changes(attack: Attack) -> bool:
@@ -361,6 +368,7 @@ ACTS: Sequence[tuple[str, Lie, Mapping[str, float], Mapping[str, Any], Mapping[s
     ("censor", leaves_out_the_victim, {}, {}, {}),
     ("censor", shows_its_post_in_its_blocks_alone, {}, {}, {}),
     ("hash-censor", leaves_out_the_victim, {}, {}, {}),
+    ("censor", votes_for_no_others_blocks, {}, {}, {}),
     ("capture-attacker", shows_its_post_in_its_blocks_alone, {}, {}, {}),
     ("sibling-miner", mines_siblings, {}, {}, {}),
     ("sibling-miner", mines_final_blocks_again, {}, {}, {}),

@@ -18,9 +18,11 @@ from fedchain.network.messages import (
     Status,
     VoteMessage,
 )
+from fedchain.simulator.adversaries.hoard import Hoard
 from fedchain.simulator.adversaries.recombiners import Recombiner
 from fedchain.simulator.disturbances import Traitors
 from fedchain.simulator.engine.network import Parcel
+from tests.support.chain.builders import ChainBuilder, genesis, keys
 from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
 
 TRAITORS = (5, 6)
@@ -71,3 +73,15 @@ def test_a_coalition_keeps_together_what_its_members_heard() -> None:
     assert len(first._hoard.heights()) > 1
     voters = {voter for votes in first._hoard.votes.values() for voter in votes}
     assert voters >= {first.member(number) for number in first.coalition.honest}
+
+
+def test_a_hoard_forgets_what_is_below_a_height_and_nothing_else() -> None:
+    chain = ChainBuilder(genesis())
+    blocks = chain.extend_many(3)
+    hoard = Hoard(chain.genesis, keys(1))
+    for block in blocks:
+        hoard.note(CandidateMessage(block))
+        hoard.note(VoteMessage(chain.vote(keys(4)[2].public_key, block)))
+    hoard.forget_before(2)
+    assert hoard.heights() == [2, 3]
+    assert {height for _, height, _, _ in hoard.votes} == {2, 3}
