@@ -3,23 +3,31 @@
 import gc
 import tracemalloc
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, stdev
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fedchain.chain.exceptions import Refused
 from fedchain.chain.knowledge import Occasion
+from fedchain.chain.state import State
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
+from fedchain.node.core.effects import Effect
+from fedchain.node.core.events import Contributed, Event, Tick
 from fedchain.node.core.node import Node
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.scenario import ScenarioError
+from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.simulator.trivial import (
     TrivialExecutor,
     TrivialRules,
@@ -251,3 +259,84 @@ def test_a_slow_peer_delays_the_round() -> None:
     usual = run_trivial(trivial_scenario(rounds=1))
     slow = run_trivial(trivial_scenario(rounds=1, faults=(Fault(at_s=0.0, kind="slow", peers=(2,), factor=10.0),)))
     assert slow.rows[0].virtual_s >= usual.rows[0].virtual_s
+
+
+def test_what_was_begun_before_a_crash_is_not_told_to_the_node_that_came_back() -> None:
+    """Neither the training that went on, nor the ticks."""
+    faults = (Fault(at_s=0.5, kind="crash", peers=(1,)), Fault(at_s=0.6, kind="restart", peers=(1,)))
+    simulation = trivial_simulation(trivial_scenario(faults=faults))
+    told, note = list[tuple[float, Event]](), simulation.on_event
+
+    def noting(peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
+        if peer.number == 1:
+            told.append((simulation.loop.time(), event))
+        note(peer, event, effects)
+
+    simulation.on_event = noting  # type: ignore[method-assign]
+    assert simulation.run().violations == []
+    contributed = [(at_s, event.round) for at_s, event in told if isinstance(event, Contributed)]
+    assert [number for _, number in contributed] == [1, 2, 3]
+    assert contributed[0][0] == pytest.approx(1.6, abs=0.01), "it trained again, for the second that it takes"
+    ticks = Counter(int(at_s) for at_s, event in told if isinstance(event, Tick) and at_s > 1.0)
+    assert max(ticks.values()) <= 2, "one a second, and alarms"
+
+
+def test_a_kill_comes_between_any_two_effects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written down before it may be sent or not, and all of an event never happens."""
+    whole, left = list[int](), list[int]()
+    follow = SimulatedPeer._follow
+
+    def noting(peer: SimulatedPeer, event: Event, old: State, effects: Sequence[Effect]) -> Refused | None:
+        if peer.kill_pending and len(effects) > 1:
+            whole.append(len(effects))
+        return follow(peer, event, old, effects)
+
+    monkeypatch.setattr(SimulatedPeer, "_follow", noting)
+    times = [2.0 + 3 * number for number in range(12)]
+    faults = tuple(Fault(at_s=at_s, kind="kill", peers=(number % 4,)) for number, at_s in enumerate(times))
+    faults += tuple(Fault(at_s=at_s + 2, kind="restart", peers=(number % 4,)) for number, at_s in enumerate(times))
+    simulation = trivial_simulation(trivial_scenario(rounds=12, faults=faults, phase_timeout_s=5.0))
+    note = simulation.on_event
+
+    def seeing(peer: SimulatedPeer, event: Event, effects: Sequence[Effect]) -> None:
+        if len(left) < len(whole):
+            left.append(len(effects))
+        note(peer, event, effects)
+
+    simulation.on_event = seeing  # type: ignore[method-assign]
+    assert simulation.run().violations == []
+    assert len(left) > 5
+    assert all(0 <= count < most for count, most in zip(left, whole, strict=True))
+    assert sum(left) > 0, "some effects came before"
+
+
+def test_mining_has_an_exponential_law_and_takes_a_slow_peer_longer() -> None:
+    simulation = trivial_simulation(trivial_scenario(mining_s=3.0))
+    bits = simulation._genesis.initial_bits
+    peer, header = simulation.peers[0], ChainBuilder(genesis(initial_bits=bits)).extend().header
+    lasted_s: dict[float, list[float]] = {}
+    for peer.slowness in (1.0, 5.0):
+        found = lasted_s[peer.slowness] = []
+
+        def later(delay_s: float, *_: object, found: list[float] = found) -> None:
+            found.append(delay_s)
+
+        simulation.loop.call_later = later  # type: ignore[assignment, method-assign]
+        for _ in range(2_000):
+            peer.mine(header, lambda sealed: None, lambda: True)
+    usual, slow = (lasted_s[slowness] for slowness in (1.0, 5.0))
+    assert fmean(usual) == pytest.approx(4 * 3.0, rel=0.1), "one of four equal miners"
+    assert stdev(usual) == pytest.approx(fmean(usual), rel=0.15)
+    assert fmean(slow) == pytest.approx(5 * fmean(usual), rel=0.15)
+
+
+def test_parts_stay_while_training_that_runs_ahead_of_time_may_read_them() -> None:
+    peer, kept = trivial_simulation(trivial_scenario()).peers[0], list[frozenset[bytes]]()
+    parts: Any = SimpleNamespace(keep_only=kept.append)
+    peer._parts = parts
+    peer.under_way.append((1, Done(contribution(0, 1, b""))))
+    peer._keep_parts(frozenset())
+    assert not kept
+    peer.under_way.clear()
+    peer._keep_parts(frozenset())
+    assert kept == [frozenset()]
