@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from fedchain.chain.exceptions import InvalidBlock, LimitReached
 from fedchain.chain.storage.store import Final
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
@@ -628,3 +629,59 @@ def test_a_lull_ends_with_a_statement() -> None:
         it.run()
         assert it.network._lulls[1] is None
         assert it.receivers() == []
+
+
+def ban(it: Scene, number: int, banned: int) -> None:
+    """Have a peer blame another one until it bans it."""
+    while (number, banned) not in it.network.bans:
+        it.network.blame(number, it.members[banned], InvalidBlock("block", "it is none"))
+
+
+def test_a_ban_outlasts_another_membership_and_ends_with_its_time() -> None:
+    with scene(3) as it:
+        ban(it, 2, 0)
+        assert list(it.network.neighbours(0)) == [1]
+        it.network.track(0, 4, it.members[:2])
+        it.network.track(0, 6, it.members)
+        assert list(it.network.neighbours(0)) == [1], "one of both does not let the other one in"
+        it.run(it.network.gates.limits.ban_s - 1)
+        assert list(it.network.neighbours(0)) == [1]
+        it.run(2)
+        assert list(it.network.neighbours(0)) == [1, 2]
+
+
+def test_two_that_ban_each_other_are_connected_when_both_bans_are_over() -> None:
+    with scene(3) as it:
+        ban(it, 2, 0)
+        for _ in range(20):
+            it.loop.call_later(100.0, it.network.gates.wrote, 0, 2, InvalidBlock("block", "it is none"))
+        limits = it.network.gates.limits
+        it.run(limits.ban_s + 50)
+        assert list(it.network.neighbours(0)) == [1], "the second ban holds for longer"
+        it.run(100 + limits.redial_max_s)
+        assert list(it.network.neighbours(0)) == [1, 2]
+
+
+def test_nobody_is_banned_for_what_it_could_not_know() -> None:
+    with scene(2) as it:
+        for _ in range(100):
+            it.network.blame(0, it.members[1], LimitReached("disk", "it is full"))
+        assert it.network.bans == []
+
+
+def test_a_neighbour_that_passes_on_what_is_rejected_is_banned() -> None:
+    with scene(2) as it:
+        it.verdicts[1] = Verdict.REJECT
+        for number in range(100):
+            it.network.send(0, it.members[1], request(number))
+        it.run()
+        assert it.network.bans == [(1, 0)]
+
+
+def test_messages_beyond_a_neighbour_s_budget_are_not_taken() -> None:
+    with scene(2, delay_min_ms=5, delay_max_ms=5) as it:
+        limits, count = it.network.gates.limits, 5_000
+        for number in range(count):
+            it.network.send(0, it.members[1], request(number))
+        it.run()
+        assert limits.messages_burst <= len(it.received) < count
