@@ -102,3 +102,14 @@ def test_a_pool_that_is_larger_than_its_bound_is_found(simulation: Simulation, m
     simulation.checker.on_event(simulation.peers[0], Tick(), ())
     (found,) = simulation.checker.violations
     assert found.startswith("bounds: peer 0 holds 4 crimes, at most 3 are allowed")
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_each_run_is_checked_at_its_end(is_stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers of one that was stopped may have different heads."""
+    simulation, asked = trivial_simulation(trivial_scenario()), list[bool]()
+    monkeypatch.setattr(simulation.checker, "check_end", lambda *, is_settled: asked.append(is_settled))
+    if is_stopped:
+        simulation.loop.call_at(2.0, simulation.stop)
+    simulation.run()
+    assert asked == [not is_stopped]
