@@ -282,7 +282,7 @@ def test_what_was_begun_before_a_crash_is_not_told_to_the_node_that_came_back() 
 
 
 def test_a_kill_comes_between_any_two_effects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written down before it may be sent or not, and all of an event never happens."""
+    """A statement that was written down may be sent or not, and never do all effects of an event come."""
     whole, left = list[int](), list[int]()
     follow = SimulatedPeer._follow
 
