@@ -1,21 +1,21 @@
 """Log lines on standard error, where nobody waits for whoever reads them.
 
 Behind a pipe may be a program that has stopped reading. A pipe is full after some hundred lines; a write to it would
-hold the node until there is room, and with the node those that wait for its posts.
+hold the node until there is room, and with the node those that wait for its posts. A file may lie on a disk that is
+full. Either way lines are left out and counted, and one that was begun is written to its end once there is room.
 """
 
 import logging
+import os
 import select
 import sys
+from io import TextIOWrapper
 from typing import TextIO
-
-PIECE = 1_024
-"""Characters that are written at once: no more bytes than a pipe takes that has room at all."""
 
 ROOM_MS = 100
 """How long a line waits for room. Those behind it do not: they are left out until it has been written."""
 
-LEFT_OUT = "%d log lines were left out: nobody read standard error"
+LEFT_OUT = "%d log lines were left out: standard error had no room for them"
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -23,14 +23,17 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rest = ""  # of a line for which there was no room
+        self._rest = b""  # of a line for which there was no room
         self._left_out = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line, unless an earlier one still waits for room."""
         self.setStream(sys.stderr)
         try:
-            self._write(0)
+            if (file := _file_of(self.stream)) is None:
+                super().emit(record)
+                return
+            self._write(file, 0)
             if self._rest:
                 self._left_out += 1
                 return
@@ -38,8 +41,8 @@ class StderrHandler(logging.StreamHandler[TextIO]):
             if self._left_out:
                 about = (record.name, logging.WARNING, record.pathname, record.lineno)
                 text = self._line(logging.LogRecord(*about, LEFT_OUT, (self._left_out,), None)) + text
-            self._rest, self._left_out = text, 0
-            self._write(ROOM_MS)
+            self._rest, self._left_out = text.encode(file.encoding, file.errors or "strict"), 0
+            self._write(file, ROOM_MS)
         except RecursionError:
             raise
         except Exception:
@@ -48,19 +51,30 @@ class StderrHandler(logging.StreamHandler[TextIO]):
     def _line(self, record: logging.LogRecord) -> str:
         return self.format(record) + self.terminator
 
-    def _write(self, room_ms: int) -> None:
-        """Write what waits, as far as there is room."""
-        while self._rest and self._has_room(room_ms):
-            piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
-            self.stream.write(piece)
-            self.flush()
+    def _write(self, file: TextIOWrapper, room_ms: int) -> None:
+        """Write what waits, as far as there is room.
 
-    def _has_room(self, room_ms: int) -> bool:
-        """Whether a write returns at once, if only with an error; so it is for what is no file of the system's."""
+        The file's own buffer would keep a part of a line that a disk refuses, and take no more.
+        """
         try:
-            descriptor = self.stream.fileno()
-        except (OSError, ValueError, AttributeError):
-            return True
-        watched = select.poll()
-        watched.register(descriptor, select.POLLOUT)
-        return bool(watched.poll(room_ms))
+            while self._rest and _has_room(file.fileno(), room_ms):
+                file.flush()
+                written = os.write(file.fileno(), self._rest[: select.PIPE_BUF])
+                self._rest = self._rest[written:]
+        except OSError:  # a full disk has no room either, and a reader that is gone never has any
+            return
+
+
+def _file_of(stream: TextIO) -> TextIOWrapper | None:
+    """The stream, if it is a file of the system's: a write to any other returns at once."""
+    try:
+        return stream if isinstance(stream, TextIOWrapper) and stream.fileno() >= 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def _has_room(descriptor: int, room_ms: int) -> bool:
+    """Whether a write returns at once, if only with an error: so many bytes have room where any have."""
+    watched = select.poll()
+    watched.register(descriptor, select.POLLOUT)
+    return bool(watched.poll(room_ms))

@@ -1,11 +1,13 @@
-"""Log lines and a reader of standard error that stops reading, reads on, or is gone."""
+"""Log lines and a reader of standard error that stops reading, reads on, or is gone, or a disk that is full."""
 
 import fcntl
 import logging
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -62,7 +64,7 @@ def test_a_reader_that_stops_reading_holds_nobody_and_hears_what_it_missed(reade
     assert log(handler, "back")
     waited, told, last = read(reader).splitlines()
     assert waited == numbered(COUNT)[len(shown)], "the line that found no room is not lost"
-    assert told == f"{COUNT - len(shown) - 1} log lines were left out: nobody read standard error"
+    assert told == f"{COUNT - len(shown) - 1} log lines were left out: standard error had no room for them"
     assert last == "back"
     assert log(handler, "next")
     assert read(reader) == "next\n"
@@ -77,6 +79,24 @@ def test_a_line_that_is_longer_than_the_pipe_goes_on_where_it_was(reader: int) -
     assert log(handler, "next")
     rest = read(reader)
     assert first + rest == f"{line}\nnext\n"
+
+
+def test_a_disk_that_is_full_costs_whole_lines_which_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of a line stood before the first one that had room again, and nothing told of the others."""
+    path, handler, usual = tmp_path / "log", StderrHandler(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    with path.open("a") as stream:
+        monkeypatch.setattr(log_handler, "sys", SimpleNamespace(stderr=stream))
+        assert log(handler, "first")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len("first\n") + SIZE // 2, usual[1]))
+        try:
+            assert log(handler, *numbered(COUNT))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        assert log(handler, "back", "next")
+    told = f"{COUNT - 1} log lines were left out: standard error had no room for them"
+    assert path.read_text().splitlines() == ["first", numbered(1)[0], told, "back", "next"]
 
 
 def test_a_reader_that_is_gone_holds_nobody(reader: int) -> None:
