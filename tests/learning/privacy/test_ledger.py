@@ -1,5 +1,7 @@
 """The privacy ledger: it never shrinks, charges nothing twice, and refuses what the budget does not cover."""
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -149,6 +151,31 @@ def test_entries_of_earlier_versions_are_read() -> None:
     for broken in ("[", "null", "{}", text.replace("poisson", "fish"), text.replace("4}", '"4"}')):
         with pytest.raises(ValueError, match=r"xpected|equired|Invalid|truncated"):
             read_entry(broken)
+
+
+def test_the_records_of_many_rounds_are_read_in_little_more_time_than_their_entries() -> None:
+    """Each round reads all of them, three times: to strip their copies of spaces took seconds after weeks."""
+    ledger, text = PrivacyLedger(3, Memory()), write_entry(entry(1))
+    ledger.adopt([entry(number) for number in range(1_000)])
+
+    def seconds(read: Callable[[], object]) -> float:
+        taken = list[float]()
+        for _ in range(5):
+            begun = time.process_time()
+            read()
+            taken.append(time.process_time() - begun)
+        return min(taken)
+
+    assert seconds(ledger.entries) < 10 * seconds(lambda: [read_entry(text) for _ in range(1_000)])
+
+
+@pytest.mark.parametrize("place", [70, 2_000, COPY_SIZE - 1])
+def test_a_copy_counts_only_as_it_was_written(place: int) -> None:
+    disk = filled(1)
+    whole = disk.read()
+    disk.write(b"\n" if place < COPY_SIZE - 1 else b" ", place)
+    assert len(PrivacyLedger(3, disk).entries()) == 1
+    assert disk.read() == whole
 
 
 def test_a_client_without_one_lets_nothing_out() -> None:
