@@ -300,11 +300,9 @@ class Scenario(Consensus):
         from fedchain.simulator.playable import last_round
 
         first = self._first_proposals()
+        changes = [replace(row, round=max(row.round, first)) for row in self.changes]
         try:
-            return (
-                last_round([replace(row, round=max(row.round, first)) for row in self.changes], self.rounds)
-                or self.rounds
-            )
+            return last_round(changes, self.rounds) or self.rounds
         except ValueError as error:
             raise ScenarioError(str(error)) from None
 
