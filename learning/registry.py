@@ -21,7 +21,14 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedchain.learning.exceptions import ConfigurationError, UnknownName, is_own_code, one_line, raise_refusal
+from fedchain.learning.exceptions import (
+    ConfigurationError,
+    UnknownName,
+    asking,
+    is_own_code,
+    one_line,
+    raise_refusal,
+)
 
 if TYPE_CHECKING:
     from fedchain.learning.method import Method
@@ -108,10 +115,8 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
 
 def validate_model(method: "Method", info: "ModelInfo") -> None:
     """Raise `ConfigurationError` for a model that the method cannot work with, whatever a user's own one raises."""
-    try:
+    with asking("validate_model", type(method)):
         method.validate_model(info)
-    except Exception as error:
-        raise_refusal(error, f"{type(method).__name__}.validate_model", type(method))
 
 
 def hyperparameter_names(method_class: "type[Method]") -> tuple[str, ...]:
