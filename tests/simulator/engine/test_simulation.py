@@ -1,10 +1,19 @@
-"""A run ends when it is over, or when its time is."""
+"""A run ends when it is over, or when its time is; its measurements are of those that follow the protocol."""
+
+from statistics import mean
 
 import pytest
 
-from fedchain.simulator.disturbances import Fault
+from fedchain.learning.executors.executor import Job
+from fedchain.learning.executors.inline import Done
+from fedchain.learning.training.measured import Evaluation
+from fedchain.network.messages import PostMessage
+from fedchain.node.core.events import MessageReceived
+from fedchain.simulator.disturbances import Fault, Traitors
+from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.scenario import ScenarioError
-from tests.support.simulator.trivial import trivial_scenario, trivial_simulation
+from tests.support.chain.builders import genesis, keys, payload, post
+from tests.support.simulator.trivial import TrivialExecutor, trivial_scenario, trivial_simulation
 
 
 @pytest.mark.parametrize("allowed_s", [1.0, 2.5])
@@ -21,3 +30,30 @@ def test_a_run_whose_last_round_some_peers_did_not_close_says_so() -> None:
     message = "some peers had not closed the last round, 2, after 400 virtual s; max_virtual_s allows 400"
     with pytest.raises(ScenarioError, match=f"^{message}$"):
         simulation.run()
+
+
+def test_measurements_of_liars_are_not_reported() -> None:
+    class Measuring(TrivialExecutor):
+        def evaluate_received(
+            self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        ) -> Job[Evaluation | None]:
+            received.add(client)
+            return Done(None)
+
+    received = set[int]()
+    liar = Traitors(behaviour="follower", peers=(3,))
+    outcome = trivial_simulation(trivial_scenario(adversaries=(liar,)), executor=Measuring()).run()
+    for row in outcome.rows:
+        assert row.taa == pytest.approx(mean(client / (client + row.round) for client in range(3)))
+    assert {accuracy.member for accuracy in outcome.members} == {*outcome.last_local} == received == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("number", "is_noted"), [(0, True), (3, False)])
+def test_a_post_from_which_nothing_follows_has_come_to_an_honest_peer(
+    number: int, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = trivial_simulation(trivial_scenario(adversaries=(Traitors(behaviour="follower", peers=(3,)),)))
+    message, noted = PostMessage(post(keys(1)[0], genesis(), 1, payload(1)), None), list[SimulatedPeer]()
+    monkeypatch.setattr(simulation.checker.inclusion, "on_message", lambda peer, *_: noted.append(peer))
+    simulation.on_event(simulation.peers[number], MessageReceived(bytes(32), message), ())
+    assert noted == ([simulation.peers[number]] if is_noted else [])

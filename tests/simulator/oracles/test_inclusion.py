@@ -150,4 +150,6 @@ def test_honest_members_that_vote_for_a_censor_s_blocks_are_found(
     founded = {"omission_slack_ms": 150}
     outcome = trivial_simulation(scenario, founded=founded, shares_checks=shares_checks).run()
     assert outcome.violations
+    assert outcome.totals["posts_sent"] == 12
+    assert outcome.totals["posts_lost"] == 2
     assert all(violation.startswith("inclusion: height ") for violation in outcome.violations)
