@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedchain.simulator.engine.clock import DeadlockError, VirtualTimeLoop
+from fedchain.simulator.disturbances import Clock
+from fedchain.simulator.engine.clock import EPOCH_MS, DeadlockError, VirtualTimeLoop, WallClock
 
 
 @pytest.fixture
@@ -134,3 +135,10 @@ def test_waiting_for_what_nobody_will_do_is_an_error(loop: VirtualTimeLoop) -> N
     loop.call_later(7.0, lambda: None)
     with pytest.raises(DeadlockError, match=r"7\.000 s"):
         loop.run_until_complete(nobody)
+
+
+def test_a_wrong_clock_drifts_from_when_it_is_wrong_and_errors_add_up() -> None:
+    late, other = Clock(peers=(0,), offset_s=2.0, drift=0.5, at_s=10.0), Clock(peers=(0,), offset_s=-1.0)
+    readings = [WallClock((late, other)).read_ms(now_ms) - EPOCH_MS for now_ms in (9_999, 10_000, 20_000)]
+    assert readings == [8_999, 11_000, 26_000]
+    assert WallClock().read_ms(20_000) == EPOCH_MS + 20_000

@@ -44,3 +44,11 @@ def test_all_that_mine_at_once_share_the_time_that_a_block_takes() -> None:
     assert pace_of(trivial_scenario(mining_s=2.0)).hashes_per_s == 4 / (2.0 * 4)
     drawn = trivial_scenario(mining_s=2.0, peers=40, contributors_per_round=6, committee_size=4, idle_sleep=True)
     assert pace_of(drawn).hashes_per_s == 4 / (2.0 * 10)
+
+
+@pytest.mark.parametrize(("every", "measured"), [(3, [3, 6, 7]), (1, [*range(1, 8)]), (0, [])])
+def test_models_are_measured_on_the_whole_test_set_every_few_rounds_and_at_the_end(
+    every: int, measured: list[int]
+) -> None:
+    evaluates = trivial_simulation(trivial_scenario(rounds=7, test_every=every)).peers[0]._around.evaluates
+    assert [number for number in range(1, 8) if evaluates(number)] == measured

@@ -78,6 +78,21 @@ def test_a_phase_without_training_leaves_what_a_peer_s_model_is() -> None:
     assert log.last_local == {0: (3, trained.local)}
     log.note_model(0, 4, Contribution(b"", 20, None, None))
     assert log.last_local == {0: (4, None)}
+    log.note_model(0, 4, trained)
+    assert log.last_local == {0: (4, trained.local)}, "a later phase of the round trained it again"
+
+
+def test_a_member_is_new_for_three_rounds() -> None:
+    log = EvaluationLog()
+    for number in range(1, 7):
+        log.add(0, number, 0, Contribution(b"", 20, _evaluation(0.5), None))
+        if number > 1:
+            log.add(1, number, 0, Contribution(b"", 20, _evaluation(0.25), None))
+    rows = [RoundMetrics(round=number, height=number, virtual_s=0.0) for number in range(1, 7)]
+    for row in rows:
+        log.fill(row, founders=1)
+    assert [row.taa_new for row in rows] == [None, 0.25, 0.25, 0.25, None, None]
+    assert [row.taa_old for row in rows] == [None, 0.5, 0.5, 0.5, 0.375, 0.375]
 
 
 def test_the_objective_is_averaged_where_there_is_one() -> None:
@@ -167,6 +182,30 @@ def test_votes_on_a_traitor_s_block_and_in_attempts_that_fail_are_voting() -> No
     again = [row.voting_s for row in outcome.rows if row.attempts == 2]
     assert len(once) + len(again) == 4
     assert max(once) + 0.4 < min(again), "an attempt that fails lasts until its timeout"
+
+
+def test_bytes_of_a_round_are_of_no_other_one() -> None:
+    simulation = trivial_simulation(trivial_scenario(rounds=4, aggregator="fixed", centralized=True))
+    rows, network, peers = simulation.run().rows, simulation.network, len(simulation.peers)
+    of_rounds = [(row.bytes_sent_per_peer, row.bytes_received_per_peer, row.bytes_received_aggregator) for row in rows]
+    ever = sum(network.sent_bytes) / peers, sum(network.received_bytes) / peers, network.received_bytes[0]
+    for counted, total in zip(zip(*of_rounds, strict=True), ever, strict=True):
+        assert min(counted) > 0
+        assert 0.5 * total < sum(counted) <= total
+
+
+def test_members_of_a_round_are_those_that_counted_when_it_was_closed() -> None:
+    joins = MemberChange(round=1, kind="join", peers=(4,))
+    outcome = run_trivial(trivial_scenario(rounds=6, admission="quorum", changes=(joins,)))
+    first = min(measured.round for measured in outcome.members if measured.member == 4)
+    assert [row.members for row in outcome.rows] == [4 if row.round < first else 5 for row in outcome.rows]
+
+
+def test_who_was_down_at_the_seal_did_not_wait_for_the_votes() -> None:
+    faults = (Fault(at_s=0.5, kind="crash", peers=(3,)), Fault(at_s=300.0, kind="restart", peers=(3,)))
+    outcome = run_trivial(trivial_scenario(faults=faults, phase_timeout_s=5.0))
+    assert outcome.virtual_s > 300.0
+    assert all(0.0 < row.voting_s < 10.0 for row in outcome.rows)
 
 
 def test_rounds_keep_the_interval_that_was_asked_for() -> None:

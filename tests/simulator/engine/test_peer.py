@@ -26,6 +26,7 @@ from fedchain.node.core.node import Node
 from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.simulator.trivial import (
@@ -201,7 +202,7 @@ def test_peers_that_are_not_drawn_sleep_and_catch_up_when_they_are() -> None:
 
 
 @pytest.mark.long
-def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need() -> None:
+def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = trivial_scenario(
         peers=20,
         rounds=20,
@@ -214,7 +215,22 @@ def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need() -> None:
         delay_max_ms=1_000,
         max_virtual_s=1_000.0,
     )
-    outcome = trivial_simulation(scenario, founded={"inline_size_max": 0}).run()  # every payload has to be fetched
+    simulation = trivial_simulation(scenario, founded={"inline_size_max": 0})  # every payload has to be fetched
+    change, is_held, let_go = Shifts.change, list[bool](), Shifts._let_sleep
+
+    def changing(shifts: Shifts, first: SimulatedPeer) -> None:
+        keeper = simulation.peers[0].node
+        is_held.append(keeper is not None and keeper.knowledge() is not None)
+        change(shifts, first)
+
+    def letting(shifts: Shifts, peers: Sequence[SimulatedPeer]) -> None:
+        assert is_held[-1] or not peers, "peer 0, which never sleeps, lacks the knowledge"
+        let_go(shifts, peers)
+
+    monkeypatch.setattr(Shifts, "change", changing)
+    monkeypatch.setattr(Shifts, "_let_sleep", letting)
+    outcome = simulation.run()
+    assert {*is_held} == {False, True}
     assert outcome.violations == []
     assert len(outcome.rows) == 20
 
