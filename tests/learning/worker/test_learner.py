@@ -371,7 +371,8 @@ class Odd(FedAvg):
         if self.does == f"ends in {where}":
             raise SystemExit("no more")
         if self.does == f"swaps in {where}":
-            client.model = copy.deepcopy(client.model)
+            other: Any = torch.nn.Linear(2, 2)
+            client.model = copy.deepcopy(client.model) if where == "auxiliary" else other
 
     def auxiliary(self, client: Client, round: Round) -> Any:
         self._do("auxiliary", client)
