@@ -21,6 +21,7 @@ from fedchain.learning.privacy.ledger import Budget, Entry
 from fedchain.learning.privacy.releases import Release
 from fedchain.node.core.voting.journal import Journal
 from fedchain.node.core.voting.journal import is_behind as allows_more
+from fedchain.node.custody import journal_transfer, private_transfer
 from fedchain.node.custody.journal_file import JournalError, JournalFile, content_size_max, importing_path, journal_path
 from fedchain.node.custody.journal_transfer import EXPORT_SIZE_MAX, Owner, export_journal, import_journal
 from fedchain.node.custody.ledger_file import ledger_path, open_ledger
@@ -313,6 +314,19 @@ def test_a_ledger_grows_and_never_shrinks(here: Path, there: Path) -> None:
     assert (read(there), released(there)) == (b"\x01", [1, 2, 4])
 
 
+def test_nobody_draws_from_imported_randomness_before_what_it_let_out_is_there(
+    here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here, b"\x01")
+    let_out(here, 1)
+    counts = list[int]()
+    monkeypatch.setattr(
+        private_transfer, "write_root", lambda path, member, _: counts.append(len(open_ledger(path, member).entries()))
+    )
+    import_journal(there, export_journal(here, OWNER), is_behind, OWNER)
+    assert counts == [1]
+
+
 def test_other_randomness_is_never_exchanged(here: Path, there: Path) -> None:
     put(here, b"\x01")
     let_out(here, 1)
@@ -365,6 +379,18 @@ def test_an_import_that_died_is_refused_by_everybody_until_it_is_made_once_more(
     import_journal(there, text, is_behind, OWNER)
     assert (read(there), open_secrets(secrets(there), 3).root, released(there)) == (b"\x01", root, [1])
     assert not importing_path(there).exists()
+
+
+def test_the_note_is_on_the_disk_from_before_the_first_write_until_after_the_last_one(
+    here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here, content := bytes([165]) * 40)
+    exported, synced, note = export_journal(here, OWNER), list[tuple[bool, bool]](), importing_path(there)
+    monkeypatch.setattr(
+        journal_transfer, "sync_folder", lambda _: synced.append((note.exists(), content in there.read_bytes()))
+    )
+    import_journal(there, exported, is_behind, OWNER)
+    assert synced == [(True, False), (False, True)]
 
 
 def test_an_import_that_is_refused_leaves_no_note(here: Path, there: Path) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.sums.secrets import ROOT_SIZE
+from fedchain.node.custody import secrets_file
+from fedchain.node.custody.ledger_file import ledger_path
 from fedchain.node.custody.secrets_file import open_secrets, secrets_path
 
 
@@ -17,6 +19,15 @@ def test_it_is_drawn_once_and_the_same_ever_after(tmp_path: Path) -> None:
     assert open_secrets(path, 3) == first
     assert sorted(item.name for item in tmp_path.iterdir()) == ["key.pem.abababab.privacy", path.name]
     assert open_secrets(tmp_path / "other", 3).root != first.root
+
+
+def test_a_power_failure_leaves_no_randomness_without_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, was_there = tmp_path / "key.secrets", list[bool]()
+    monkeypatch.setattr(secrets_file, "write_file", lambda *_: was_there.append(ledger_path(path).exists()))
+    open_secrets(path, 0)
+    assert was_there == [True]
 
 
 def test_it_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ async def test_a_candidate_is_trained_on_while_votes_travel_and_nothing_is_said_
         shell.receiver(teacher, CandidateMessage(first))
         await until(lambda: foreseen(shell) != [], "it trains ahead")
         assert foreseen(shell) == [(2, chain.contents[first.header.knowledge_root])]
+        assert service._contributor.next_question() is None, "it is asked at each event"
         assert service.node.head.height == 0
         assert [message.post.round for message in shell.published_posts()] == [1]
         shell.receiver(teacher, CandidateMessage(other))

@@ -150,28 +150,34 @@ async def test_a_member_that_is_gone_and_cut_off_waits_for_somebody_to_hand_its_
 
 
 @pytest.mark.parametrize(
-    ("peers", "posted", "height", "is_known"),
+    ("peers", "behind", "posted", "height", "is_known"),
     [
-        ({"a peer", "another"}, [], 1, True),
-        ({"a peer", "a guest"}, ["a peer"], 1, False),
-        ({"a peer"}, ["another"], 1, True),
-        (set(), [], 2, True),
+        ({"a peer", "another"}, [], [], 1, True),
+        ({"a peer", "another"}, ["another"], [], 1, False),
+        ({"a peer", "a guest"}, [], ["a peer"], 1, False),
+        ({"a peer"}, [], ["another"], 1, True),
+        (set(), [], [], 2, True),
     ],
-    ids=["said", "one may lie", "posted", "the chain goes on"],
+    ids=["said", "one lags", "one may lie", "posted", "the chain goes on"],
 )
 @on_trio
 async def test_a_member_that_is_gone_ends_where_others_had_its_last_block_before_they_let_go_of_it(
-    peers: set[str], posted: list[str], height: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
+    peers: set[str],
+    behind: list[str],
+    posted: list[str],
+    height: int,
+    is_known: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They do so a round later, if not sooner than it looks for those that lag. One of four may lie."""
     monkeypatch.setattr(ending_module, "LINGER_S_MIN", 0.1)
     stub, left = Stub(), anyio.Event()
-    stub.behind, stub.peers, stub.posted = [], peers, posted
+    stub.behind, stub.peers, stub.posted = behind, peers, posted
     stub.record = Member(OTHERS[0].public_key, Standing.LEFT, Standing.LEFT, 1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Departure(Ending(), exits_when_finished=False).wait, cast(Service, stub), left.set)
         await anyio.wait_all_tasks_blocked()
-        stub.peers, stub.posted, stub.height = set(), [], height
+        stub.behind, stub.peers, stub.posted, stub.height = [], set(), [], height
         with anyio.move_on_after(0.5):
             await left.wait()
         assert left.is_set() == is_known

@@ -106,12 +106,21 @@ def test_what_liars_send_is_bounded_and_valid_blocks_are_all_noted(monkeypatch: 
         sightings.see(0, block, 1)
     sightings.accept(0, THIRD, 2)
     for number in range(20):
-        sightings.refuse(0, FIRST.hash, LimitReached("candidates", "x" * number * 100))
+        sightings.refuse(0, FIRST.hash, LimitReached("candidates", f"{number}" + "x" * 300))
         sightings.refuse(0, SECOND.hash, LimitReached("candidates", "it was not noted"))
     first, third = ended(sightings).candidates
     assert (first.hash, third.hash) == (FIRST.hash.hex(), THIRD.hash.hex())
-    assert max(map(len, first.refused)) <= module.REASON_SIZE_MAX
-    assert len(first.refused) <= module.REASONS_MAX
+    assert (max(map(len, first.refused)), len(first.refused)) == (module.REASON_SIZE_MAX, module.REASONS_MAX)
+
+
+def test_why_attempts_failed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ATTEMPTS_MAX", 3)
+    stage, sightings = Stage(genesis(4)), Sightings(1, 0)
+    sightings.see(0, SECOND, 1)
+    for number in range(10):
+        stage.node.voting.agreement.attempt = number
+        sightings.follow(0, stage.node)
+    assert [item.attempt for item in ended(sightings).failed] == [0, 1, 2]
 
 
 def test_no_body_of_a_block_that_was_only_seen_is_kept() -> None:

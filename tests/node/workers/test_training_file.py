@@ -1,6 +1,7 @@
 """The trainer's file holds an answer and the state after it, or is damaged."""
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.files.spool import SpoolFolder, path_of, write_pieces
 from fedchain.learning.executors.executor import QuestionId
 from fedchain.learning.worker.contribution import Contribution
+from fedchain.node.workers import training_file
 from fedchain.node.workers.frames import PipeBroken, to_frame
 from fedchain.node.workers.training_file import (
     KeptAnswer,
@@ -115,6 +117,28 @@ def test_what_is_large_lies_beside_it_and_outlives_the_process(tmp_path: Path) -
     assert (tmp_path / "training").stat().st_size < 500
     assert len([*tmp_path.glob("training.*.bytes")]) == 2, "those of the first round are gone"
     assert not [*(tmp_path / "spool").iterdir()]
+
+
+def test_an_answer_to_one_phase_is_none_to_the_next_one_of_its_round(tmp_path: Path) -> None:
+    answers = KeptAnswer(tmp_path / "training", bytes(32), 1, lambda: b"c")
+    asked = QuestionId(1, "update", 1, bytes(32), False)
+    answers.keep(asked, Contribution(b"payload", 2, None, None), ())
+    assert answers.recall(asked) is not None
+    for other in (replace(asked, phase="open"), replace(asked, round=2), replace(asked, knowledge=b"x" * 32)):
+        assert answers.recall(other) is None
+
+
+def test_large_bytes_are_on_the_disk_before_the_file_names_them_and_go_when_it_names_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = list[str]()
+    keep(tmp_path, 1)
+    monkeypatch.setattr(training_file, "sync_file", lambda path: done.append(f"sync {path.parent.name}"))
+    monkeypatch.setattr(
+        training_file, "write_file", lambda *_: done.append(f"write beside {len([*tmp_path.glob('*.bytes')])}")
+    )
+    keep(tmp_path, 2)
+    assert done == ["sync spool", "sync spool", "write beside 4"]
 
 
 def test_what_a_full_disk_left_half_done_goes_at_the_next_start(tmp_path: Path) -> None:
