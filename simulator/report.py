@@ -1,6 +1,7 @@
 """The run folder: the scenario, the measurements, the chain, and pictures if they are asked for."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,12 @@ PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the op
 
 NO_CODE: Mapping[str, str] = MappingProxyType({})
 
+AT_ONCE = 1_000
+"""Rounds up to which each is written when it is closed."""
+
+PAUSE = 20
+"""How many times as long as writing the rounds of a longer run took, all of them anew, the next time waits for."""
+
 
 class RunFolder:
     """Writes one run's files. Runs are never mixed or overwritten.
@@ -63,6 +70,8 @@ class RunFolder:
         self._lines: dict[int, tuple[SeenBlock, bytes]] = {}  # by height, a block with its line
         self._row_lines: dict[int, tuple[dict[str, Any], str]] = {}  # by round, what its line says, and the line
         self._rows_count: int | None = None if is_resumed else 0  # rounds in metrics.jsonl; None: not counted yet
+        self._due_s = 0.0  # time from which many rounds are written again
+        self._waiting: tuple[Sequence[RoundMetrics], Callable[[], Sequence[SeenBlock]]] | None = None
         if is_resumed:
             return
         try:
@@ -114,17 +123,32 @@ class RunFolder:
         except msgspec.ValidationError as error:
             raise ScenarioError(f"{self.path / METRICS_FILE} cannot be read: {error}") from None
 
-    def write_rows(self, rows: Sequence[RoundMetrics], seen: Callable[[], Sequence[SeenBlock]]) -> None:
+    def write_rows(
+        self, rows: Sequence[RoundMetrics], seen: Callable[[], Sequence[SeenBlock]], *, may_wait: bool = False
+    ) -> None:
         """Write ``metrics.jsonl``, one object a round, and ``timeline.jsonl``, one a block that ``seen`` returns.
 
-        A resumed run writes nothing until it is as far as it was.
+        A resumed run writes nothing until it is as far as it was. Where this ``may_wait`` for later rounds, many rounds
+        are not written whenever one is closed: the longer a run, the longer each of its rounds would take.
         """
+        begun_s = time.perf_counter()
+        is_waiting = may_wait and len(rows) > AT_ONCE and begun_s < self._due_s
+        self._waiting = (rows, seen) if is_waiting else None
+        if is_waiting:
+            return
         if self._rows_count is None:
             self._rows_count = sum(1 for _ in read_metrics(self.path))
         if len(rows) >= self._rows_count:
             self._write(METRICS_FILE, "".join(map(self._line_of_row, rows)))
             self._write(TIMELINE_FILE, newest_lines(seen(), self._line_of))
             self._rows_count = len(rows)
+        now_s = time.perf_counter()
+        self._due_s = now_s + PAUSE * (now_s - begun_s)
+
+    def write_waiting(self) -> None:
+        """Write the rounds that wait for later ones, which do not come."""
+        if self._waiting is not None:
+            self.write_rows(*self._waiting)
 
     def _line_of_row(self, row: RoundMetrics) -> str:
         """The line of a round, which is written again if its row was filled in since."""

@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -93,7 +93,7 @@ def run_in_folder(
 
     def on_closed(row: RoundMetrics, witness: Witness) -> None:
         rows.append(row)
-        folder.write_rows(rows, witness.blocks)
+        folder.write_rows(rows, witness.blocks, may_wait=True)
         for tell in (*trackers, audience.on_round):
             tell(row)
 
@@ -111,8 +111,11 @@ def run_in_folder(
             is_refused = isinstance(error, ConfigurationError) and not rows  # a file of weights that does not fit, say
             if not record.resumptions and (is_refused or not folder.chain.exists()):
                 shutil.rmtree(folder.path)  # nothing was run: the folder's name is free again
-            elif isinstance(error, NothingToPost):
+                raise
+            if isinstance(error, NothingToPost):
                 record.delete()  # a resumed run would end in the same way
+            with suppress(OSError):  # a full disk may be what ended the run
+                folder.write_waiting()
             raise
         with audience.writing:
             if options.draws:

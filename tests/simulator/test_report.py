@@ -11,10 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedchain.files.layout import free_folder
+import fedchain
+from fedchain.files.layout import free_folder, read_metrics
 from fedchain.files.links import Link, read_links
 from fedchain.files.members import MemberAccuracy, read_members
+from fedchain.node.shell.timeline import SeenBlock
+from fedchain.simulator import report
 from fedchain.simulator.disturbances import Fault, Trouble
+from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.report import RunFolder, result_of
 from fedchain.simulator.scenario import ScenarioError, load_scenario
@@ -57,6 +61,47 @@ def test_a_round_that_is_filled_in_later_is_written_again(tmp_path: Path) -> Non
     rows[0].tal_received = 0.25
     folder.write_rows(rows, lambda: [])
     assert folder.read_rows() == rows
+
+
+def test_many_rounds_are_not_all_written_whenever_one_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer a run was, the longer each of its rounds took: after thousands, most of the time went into that."""
+    monkeypatch.setattr(report, "AT_ONCE", 2)
+    now_s = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now_s)
+
+    def seen() -> list[SeenBlock]:
+        nonlocal now_s
+        now_s += 1.0  # for which rounds are written
+        return []
+
+    folder, rows, written = RunFolder(tmp_path / "run", trivial_scenario()), list[RoundMetrics](), list[int]()
+    for number in range(1, 31):
+        rows.append(replace(ROWS[0], round=number))
+        folder.write_rows(rows, seen, may_wait=True)
+        written += [number] if len(folder.read_rows()) == number else []
+        now_s += 1.0
+    assert written == [1, 2, 22]
+    folder.write_waiting()
+    assert folder.read_rows() == rows
+
+
+def test_an_interrupted_run_leaves_all_rounds_that_were_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "AT_ONCE", 0)
+    monkeypatch.setattr(report, "PAUSE", 1_000_000)
+    quick: dict[str, Any] = {"peers": 2, "rounds": 4, "mining_attempts": 4, "workers": 1, "out": tmp_path / "run"}
+    written = list[int]()
+
+    def interrupt(row: fedchain.RoundRecord) -> None:
+        written.append(len([*read_metrics(tmp_path / "run")]))
+        if row.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedchain.simulate("solo", **quick, on_round=interrupt)
+    assert written == [1, 1, 1]
+    assert [row["round"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3]
 
 
 def test_an_infinite_epsilon_is_json_that_every_parser_reads(tmp_path: Path) -> None:
