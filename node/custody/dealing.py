@@ -32,6 +32,9 @@ from fedchain.learning.sums.threshold import PUBLIC_KEY
 from fedchain.node.config import NodeConfigError
 from fedchain.node.founding.task import learning_from_genesis
 
+WITHOUT_SHARE = "until then this member posts, but helps to open nothing"
+"""The consequence for a member whose share is missing."""
+
 
 class ShareMissing(NodeConfigError):
     """A member's share of the decryption key is not beside its key."""

@@ -297,14 +297,19 @@ def _spoken(folder: Path, key: "PrivateKey", genesis: Genesis) -> str:
 
 
 def _check_share(config: NodeConfig, key: "PrivateKey", passphrase: str | None, genesis: Genesis) -> Iterator[Finding]:
-    from fedchain.node.custody.dealing import dealt_key, read_share
+    from fedchain.node.custody.dealing import WITHOUT_SHARE, ShareMissing, dealt_key, read_share
     from fedchain.node.founding.task import learning_from_genesis
 
     if dealt_key(learning_from_genesis(genesis)) is None:
         return
 
-    def look() -> str:
-        read_share(Path(config.key), genesis, key.public_key, passphrase)
+    def look() -> Finding | str:
+        if key.public_key not in genesis.index:
+            return "founding keys alone were dealt one: this member posts, and others open the sums"
+        try:
+            read_share(Path(config.key), genesis, key.public_key, passphrase)
+        except ShareMissing as error:
+            return Finding(Outcome.WARN, "share", f"{error}; {WITHOUT_SHARE}")
         return "this member's share of the decryption key is here and opens"
 
     yield _try("share", look)

@@ -36,7 +36,7 @@ from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed, valida
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.part_lists import lists_parts
 from fedchain.node.core.parts import Conduct
-from fedchain.node.custody.dealing import ShareMissing, dealt_key, read_share
+from fedchain.node.custody.dealing import WITHOUT_SHARE, ShareMissing, dealt_key, read_share
 from fedchain.node.custody.journal_file import JournalError, JournalFile, journal_path
 from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.genesis_file import read_genesis
@@ -169,7 +169,7 @@ def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, pass
     try:
         return read_share(Path(config.key), genesis, member, passphrase)
     except ShareMissing as error:
-        log.warning("%s; until then this member posts, but helps to open nothing", error)
+        log.warning("%s; %s", error, WITHOUT_SHARE)
         return {}
 
 

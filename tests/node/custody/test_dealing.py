@@ -26,6 +26,7 @@ from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.custody.dealing import deal_keys, dealing_path, dealt_key, read_dealing, read_share
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
+from fedchain.node.operating.check import Outcome, check_node
 from fedchain.node.shell.run import run_node
 
 KEYS = [PrivateKey(bytes([number]) * 32) for number in range(1, 5)]
@@ -154,6 +155,23 @@ def test_a_node_without_its_share_says_which_file_and_which_command_and_starts(
         f"run: fedchain keys install-share {own} DEALING --genesis GENESIS"
     )
     assert caplog.messages == [f"{said}; until then this member posts, but helps to open nothing"]
+
+
+def test_a_missing_share_fails_no_check_since_a_node_starts_without_it(tmp_path: Path, genesis: Genesis) -> None:
+    own = tmp_path / "key.pem"
+    config = NodeConfig(genesis=str(tmp_path / "genesis"), key=str(own), data=str(tmp_path / "data"))
+
+    def said(key: PrivateKey) -> tuple[Outcome, str]:
+        found = check_node(config, lambda: (key, None), timeout_s=1.0)
+        return next((item.outcome, item.text) for item in found if item.name == "share")
+
+    MEMBERS[0].save(own, None)
+    outcome, text = said(MEMBERS[0])
+    assert (outcome, text.endswith("; until then this member posts, but helps to open nothing")) == (Outcome.WARN, True)
+    done("keys", "install-share", own, dealing_path(tmp_path / "genesis"), "--genesis", tmp_path / "genesis")
+    assert said(MEMBERS[0]) == (Outcome.OK, "this member's share of the decryption key is here and opens")
+    newcomer = "founding keys alone were dealt one: this member posts, and others open the sums"
+    assert said(KEYS[3]) == (Outcome.OK, newcomer)
 
 
 def test_another_federation_s_shares_are_refused(tmp_path: Path, genesis: Genesis) -> None:
