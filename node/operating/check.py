@@ -411,8 +411,12 @@ def _check_bootstrap(
     """
     own = {place for key in keys for place in config.bootstrap if place.endswith(f"/p2p/{address(key.public_key)}")}
     if own.issuperset(config.bootstrap):
-        text = "none is named: this node waits until a member dials it, or dials those that it met before"
-        yield Finding(Outcome.WARN, "bootstrap", text)
+        if (Path(config.data) / INVITATION_FILE).exists():
+            text = "none is named: this node dials those that its invitation names, and those that it met before"
+            yield Finding(Outcome.OK, "bootstrap", text)
+        else:
+            text = "none is named: this node waits until a member dials it, or dials those that it met before"
+            yield Finding(Outcome.WARN, "bootstrap", text)
     for place in config.bootstrap:
         yield _try("bootstrap", partial(_check_peer, place, genesis, timeout_s, is_own=place in own))
 

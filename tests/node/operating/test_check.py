@@ -21,7 +21,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import CHAIN_FOLDER, TRAINING_FILE
+from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TRAINING_FILE
 from fedchain.node.config import NodeConfig
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.task import learning_from_genesis
@@ -409,6 +409,15 @@ def test_a_list_of_bootstrap_peers_may_name_this_member(config: NodeConfig) -> N
     alone = [item for item in findings(replace(config, bootstrap=(own,))) if item.name == "bootstrap"]
     assert [item.outcome.value for item in alone] == ["warn", "ok"]
     assert "none is named" in alone[0].text
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_newcomer_waits_for_nobody_to_dial_it(config: NodeConfig) -> None:
+    assert found(config, "bootstrap")[0] == "warn"
+    Path(config.data).mkdir(exist_ok=True)
+    (Path(config.data) / INVITATION_FILE).touch()
+    text = "none is named: this node dials those that its invitation names, and those that it met before"
+    assert found(config, "bootstrap") == ("ok", text)
 
 
 def test_a_clock_that_nobody_sets(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
