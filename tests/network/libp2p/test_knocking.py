@@ -46,6 +46,16 @@ async def test_who_says_too_much_or_nothing_to_a_node_that_does_not_listen_hears
 
 
 @on_trio
+async def test_a_member_that_was_spoken_to_is_dialled_at_once() -> None:
+    """It may let us in from then on."""
+    async with peer(0, members=MEMBERS[:1]) as one, peer(1, one) as two:
+        one.welcome(lambda key, said: b"come in")
+        await until(lambda: two.book._contacts[MEMBERS[0]].failures >= 2, "two attempts")
+        await two.knock(MEMBERS[0], place_of(one), b"may I?")
+        assert (two.book._contacts[MEMBERS[0]].failures, two.book._contacts[MEMBERS[0]].due_s) == (0, 0.0)
+
+
+@on_trio
 async def test_a_fault_in_the_answer_ends_that_connection_alone_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(key: PublicKey, said: bytes) -> bytes:
         raise ValueError("a fault of ours")

@@ -441,9 +441,10 @@ async def test_a_member_connects_from_the_height_at_which_it_is_tracked_and_leav
         await until(lambda: one.peers() == [MEMBERS[1]], "a connection")
         one.track(4, late)
         assert one.peers() == [MEMBERS[1]]
-        await until(lambda: one.version_of(MEMBERS[1]))
+        await until(lambda: one.version_of(MEMBERS[1]) and MEMBERS[1] in one.book._contacts)
         one.track(5, early)
         assert one.peers() == []
         assert (one.version_of(MEMBERS[1]), one.silence_s(MEMBERS[1])) == (None, None), "guests come under any keys"
+        assert MEMBERS[1] not in one.book._contacts
         await until(lambda: two.book._contacts[MEMBERS[0]].failures >= 2, "two more attempts")
         assert one.peers() == []

@@ -87,6 +87,17 @@ async def test_a_refusal_of_the_inviter_s_ends_it(tmp_path: Path) -> None:
 
 
 @on_trio
+async def test_a_refusal_of_another_member_s_ends_nothing(tmp_path: Path) -> None:
+    doors = Doors(other=(REFUSED, "no"))
+    it = Newcomer(Coming(tmp_path / "n"), NEWCOMER, invited(tmp_path), doors.knock)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(it.run)
+        await until(lambda: doors.asked.count("inviter") == 2, "it asks again")
+        tasks.cancel_scope.cancel()
+    assert it.standing.endswith("asking again; inviter: nobody is there; inviter 2: nobody is there; other: no")
+
+
+@on_trio
 async def test_it_says_who_approved_and_who_has_not_yet(tmp_path: Path) -> None:
     doors, node, invitation = Doors(), Coming(tmp_path / "n"), invited(tmp_path)
     it = Newcomer(node, NEWCOMER, invitation, doors.knock)

@@ -109,6 +109,21 @@ def test_former_keys_get_the_passphrase_too(tmp_path: Path) -> None:
     assert read_identity(journal_path(kept, CHAIN))[1] == former.public_key
 
 
+def test_a_former_key_that_stays_in_the_open_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, former = tmp_path / "key.pem", PrivateKey(bytes(range(1, 33)))
+    former.save(path, None)
+    files = NextKey(path, CHAIN, None)
+    files.make()
+    files.take(former.public_key)
+
+    def refuse(*_: object, replace: bool) -> None:
+        raise KeyFileError("No space left on device")
+
+    monkeypatch.setattr(PrivateKey, "save", refuse)
+    with pytest.raises(KeyFileError, match="No space left"):
+        protect_keys_beside(path, None, "new")
+
+
 def test_a_member_is_known_by_its_journal_where_its_former_key_is_not(tmp_path: Path) -> None:
     path, key = old_key(tmp_path)
     stranger = PrivateKey.generate().public_key
@@ -164,6 +179,7 @@ def test_a_crash_before_the_next_key_has_its_place_is_made_up_for(
         crashing.setattr(Path, "replace", crash)
         with pytest.raises(SystemExit):
             files.take(old.public_key)
+        assert read_identity(journal_path(path, CHAIN))[1] == old.public_key, "its node may sign with it"
         crashing.setattr(Path, "replace", refuse)
         with pytest.raises(NodeFailed, match=r"key\.pem\.next cannot take its place: No space left on device"):
             files.take(old.public_key)

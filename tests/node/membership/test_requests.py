@@ -132,6 +132,7 @@ def test_one_member_s_invitations_fill_no_memory(tmp_path: Path) -> None:
     new = [PrivateKey(bytes([number + 1] * 32)) for number in range(OPEN_MAX + 1)]
     codes = [other.knock(invitation, key)[0] for invitation, key in zip(many, new, strict=True)]
     assert codes == [TAKEN] * OPEN_MAX + [LATER]
+    assert other.knock(many[0], new[0])[0] == TAKEN, "it asks again after a restart"
     assert len(other.requests.waiting()) == OPEN_MAX
 
 

@@ -59,6 +59,18 @@ def test_a_node_that_joins_neither_of_two_chains_is_not_ready() -> None:
     assert found == (False, "two blocks of height 9 are certified, and it joins neither chain")
 
 
+def test_who_lacks_blocks_is_not_ready() -> None:
+    assert _readiness(Member(catching_up_to=12).status()) == (False, "it lacks the blocks up to height 12")
+
+
+@pytest.mark.parametrize(("catching_up_to", "behind"), [(0, 0), (9, 2)])
+def test_how_far_a_node_is_behind_is_0_while_it_lacks_nothing(catching_up_to: int, behind: int) -> None:
+    member = Member(height=7, catching_up_to=catching_up_to)
+    collector = NodeCollector(cast(Service, member), cast(CountingNetwork, None))
+    values = {metric.name: metric.samples[0].value for metric in collector._chain()}
+    assert values["fedchain_blocks_behind"] == behind
+
+
 def test_a_member_of_a_federation_that_stands_still_is_not_ready() -> None:
     stands = {"lacks": "the aggregate", "needed": 1, "here": 0, "missing": ["gone"], "since_ms": 0}
     found = _readiness(Member(catching_up_to=0, stands=stands).status())

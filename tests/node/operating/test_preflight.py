@@ -282,6 +282,10 @@ def test_a_port_of_a_connection_that_lingers_is_free(config: NodeConfig) -> None
     check(replace(config, listen=f"/ip4/127.0.0.1/tcp/{port}"))
 
 
+def test_the_system_chooses_one_port_for_the_node_and_another_for_its_metrics(config: NodeConfig) -> None:
+    check(replace(config, metrics="127.0.0.1:0"))
+
+
 @pytest.mark.parametrize("metrics", ["localhost", ":9", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x", "127.0.0.1:-1"])
 def test_a_place_for_metrics_that_is_none(config: NodeConfig, metrics: str) -> None:
     assert refused(config, metrics=metrics) == f"metrics is {metrics!r}, which is not of the form HOST:PORT"
@@ -442,6 +446,15 @@ def test_what_is_not_the_node_s_is_left_as_it_is(tmp_path: Path) -> None:
     secure_folder(folder)
     assert (folder / "photos").stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o666
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("careless")
+def test_an_empty_folder_that_others_may_look_into_is_taken_and_closed(config: NodeConfig) -> None:
+    folder = Path(config.data)
+    folder.mkdir()
+    check(config)
+    secure_folder(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 

@@ -75,6 +75,11 @@ def test_what_ended_is_waited_for_no_more(tmp_path: Path) -> None:
     assert watched(tmp_path, [{}, {}, DONE], [{}, "ended by signal 9"])[-1] == "height 2"
 
 
+def test_nodes_that_have_finished_on_other_blocks_are_waited_for(tmp_path: Path) -> None:
+    other = DONE | {"head": "bb"}
+    assert watched(tmp_path, [other, other, other | {"height": 3}], [DONE, DONE, other])[-1] == "height 3"
+
+
 def test_a_node_that_ends_at_its_start_ends_all(tmp_path: Path) -> None:
     with pytest.raises(NodeConfigError, match="node 1 ended with code 2: there is no such file"):
         watched(tmp_path, [{}], ["ended with code 2: there is no such file"])
