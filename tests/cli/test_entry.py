@@ -4,11 +4,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedchain.chain.storage.sqlite import Store
+from fedchain.cli.entry import end, end_when_interrupted
 from fedchain.cli.main import COMMANDS, app
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import write as write_chain
@@ -86,3 +88,13 @@ def test_a_process_that_ends_because_a_mapped_file_was_cut_short_says_where(run:
     assert done.returncode == -signal.SIGBUS
     assert "Bus error" in done.stderr
     assert "in read_what_was_cut" in done.stderr
+
+
+@pytest.mark.parametrize(("before", "after"), [(signal.SIG_IGN, signal.SIG_IGN), (signal.default_int_handler, end)])
+def test_a_process_that_ignores_ctrl_c_keeps_ignoring_it(before: Any, after: Any) -> None:
+    held = signal.signal(signal.SIGINT, before)
+    try:
+        end_when_interrupted()
+        assert signal.getsignal(signal.SIGINT) is after
+    finally:
+        signal.signal(signal.SIGINT, held)

@@ -2,7 +2,7 @@
 
 import logging
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.serialization import (
 from typer.testing import CliRunner, Result
 
 from fedchain.chain.vote import NIL, VoteKind, sign_vote
-from fedchain.cli.keys import ask_passphrase, keys_app, load_key
+from fedchain.cli.keys import ask_passphrase, keys_app, load_key, new_passphrase
 from fedchain.crypto.address import address
+from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.key_file import weakness
 from fedchain.crypto.keys import PrivateKey
 from fedchain.node.config import NodeConfigError
@@ -138,13 +139,35 @@ def test_who_opens_an_older_file_is_told_what_to_do(
     assert caplog.records == []
 
 
-def test_a_process_that_has_opened_a_key_leaves_no_core_file(path: Path) -> None:
+@pytest.mark.parametrize(
+    "beside", ["fedchain.crypto.threshold.share_file.protect_shares", "fedchain.node.membership.next_key._protect"]
+)
+def test_a_key_keeps_its_passphrase_until_all_that_lies_beside_it_has_the_new_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """What is left under the old one nobody could encrypt anew: who asks again gives the key's."""
+    KEY.save(path, "old")
+    KEY.save(path.with_name("key.pem.next"), "old")
+
+    def refuse(*_: object) -> None:
+        raise KeyFileError("No space left on device")
+
+    monkeypatch.setattr(beside, refuse)
+    assert refused("protect", path, env={OLD: "old", NEW: "new"}) == "No space left on device"
+    assert PrivateKey.load(path, "old") == KEY
+
+
+@pytest.mark.parametrize("opens", [load_key, lambda path: new_passphrase(path, "nothing")])
+def test_a_process_that_has_opened_a_key_leaves_no_core_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch, opens: Callable[[Path], object]
+) -> None:
     """A node that hung and was ended by its service manager left key and passphrase in one, in its working folder."""
     before, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     try:
         KEY.save(path)
-        assert load_key(path) == KEY
+        monkeypatch.setenv(OLD, "old")
+        assert opens(path) in (KEY, "old")
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, (before, hard))

@@ -47,9 +47,10 @@ def test_large_contents_are_read_in_place(tmp_path: Path) -> None:
 
 def test_whoever_forgets_a_content_deletes_its_file(tmp_path: Path) -> None:
     spools = SpoolFolder(tmp_path / "spool", size_min=10)
+    gc.collect()  # other tests' files are no matter of this one
+    opened = len(os.listdir("/proc/self/fd"))
     half = spools()
     half.write(LARGE[0])
-    gc.collect()  # other tests' files are no matter of this one
     data, descriptors = write_pieces(LARGE, spools), len(os.listdir("/proc/self/fd"))
     assert len(list(spools.folder.iterdir())) == 2
     del half
@@ -62,6 +63,7 @@ def test_whoever_forgets_a_content_deletes_its_file(tmp_path: Path) -> None:
     del view
     gc.collect()
     assert not [*spools.folder.iterdir()]
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
 def test_a_file_that_got_its_place_stays_there(tmp_path: Path) -> None:
