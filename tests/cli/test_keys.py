@@ -145,7 +145,7 @@ def test_who_opens_an_older_file_is_told_what_to_do(
 def test_a_key_keeps_its_passphrase_until_all_that_lies_beside_it_has_the_new_one(
     path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
-    """What is left under the old one nobody could encrypt anew: who asks again gives the key's."""
+    """A file that is left under the old one could not be encrypted anew: who asks again gives the key's."""
     KEY.save(path, "old")
     KEY.save(path.with_name("key.pem.next"), "old")
 
