@@ -15,7 +15,14 @@ from fedchain.chain.certificate import Certificate
 from fedchain.chain.encoding import decode, encode, expect_record, expect_size, signing_message
 from fedchain.chain.exceptions import InvalidEncoding, InvalidGenesis, Refused
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, Genesis
-from fedchain.chain.membership.change import TEXT_SIZE_MAX, Change, ChangeKind, propose_recovery, sign_change
+from fedchain.chain.membership.change import (
+    CHANGES_VERSION,
+    TEXT_SIZE_MAX,
+    Change,
+    ChangeKind,
+    propose_recovery,
+    sign_change,
+)
 from fedchain.chain.validation import validate_claim
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.file_mode import exposure
@@ -23,6 +30,7 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 from fedchain.crypto.signatures import is_valid_signature
 from fedchain.files.kinds import looks_like
+from fedchain.files.layout import INVITATION_FILE
 from fedchain.node.config import NodeConfigError
 
 MAGIC = "fedchain invitation 1"
@@ -184,6 +192,26 @@ def read_invitation(path: Path) -> Invitation:
             raise NodeConfigError(f"{path} is no invitation: its block is not the one that the inviter signed")
     except Refused as error:
         raise NodeConfigError(f"{path} is no invitation: {error}") from None
+    return found
+
+
+def invitation_in(folder: Path, genesis: Genesis, document: str) -> Invitation | None:
+    """The invitation in the folder of a node; None if there is none.
+
+    Args:
+        folder: the node's.
+        genesis: its federation's.
+        document: the file of that, for messages.
+
+    Raises:
+        NodeConfigError: it cannot be read, or invites to another federation.
+    """
+    path = folder / INVITATION_FILE
+    if genesis.version < CHANGES_VERSION or not path.exists():
+        return None
+    found = read_invitation(path)
+    if found.genesis.chain_id != genesis.chain_id:
+        raise NodeConfigError(f"{path} invites to another federation than {document}")
     return found
 
 

@@ -19,6 +19,7 @@ from fedchain.chain.exceptions import (
     StoreCorrupt,
     StoreError,
 )
+from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.plain import numbers_of
 from fedchain.chain.genesis import Admission, Genesis
 from fedchain.chain.knowledge import Rules
@@ -27,7 +28,7 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TIMELINE_FILE
+from fedchain.files.layout import CHAIN_FOLDER, TIMELINE_FILE
 from fedchain.learning.payload.part_folder import PARTS, PartFolder
 from fedchain.learning.task.choice import validate_choice
 from fedchain.network.limits import BLAME_REJECTED, Limits
@@ -42,7 +43,7 @@ from fedchain.node.custody.secrets_file import secrets_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.founding.task import learning_from_genesis, rules_of
 from fedchain.node.membership.desk import Desk
-from fedchain.node.membership.invitation import Invitation, read_invitation
+from fedchain.node.membership.invitation import Invitation, invitation_in
 from fedchain.node.membership.newcomer import Newcomer
 from fedchain.node.membership.next_key import NextKey
 from fedchain.node.membership.requests import Requests
@@ -149,17 +150,22 @@ class Joining:
 def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next_key: NextKey) -> Invitation | None:
     """The invitation in a newcomer's folder, or a founder's that comes back on one; None for members that have none.
     Raises NodeConfigError: it is no member's key."""
-    path = Path(config.data) / INVITATION_FILE
+    folder = Path(config.data)
+    if (found := invitation_in(folder, genesis, config.genesis)) is not None or member in genesis.index:
+        return found
     changes = genesis.version >= CHANGES_VERSION
-    is_there = changes and path.exists()
-    if not is_there and (member in genesis.index or (changes and next_key.is_known_here(member))):
+    if changes and (next_key.is_known_here(member) or _is_on_chain(folder / CHAIN_FOLDER, genesis, member)):
         return None
-    if not is_there:
-        raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
-    found = read_invitation(path)
-    if found.genesis.chain_id != genesis.chain_id:
-        raise NodeConfigError(f"{path} invites to another federation than {config.genesis}")
-    return found
+    raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
+
+
+def _is_on_chain(folder: Path, genesis: Genesis, member: PublicKey) -> bool:
+    """Whether the chain in ``folder`` gives a key a place, as that of a member which has lost its journal."""
+    try:
+        with Store.open(folder, genesis, read_only=True) as store:
+            return member in Explorer(store).state.roster.seats
+    except ChainError:  # there is none yet, or the node says what is wrong with it when it opens it
+        return False
 
 
 def _dealt_secrets(config: NodeConfig, genesis: Genesis, member: PublicKey, passphrase: str | None) -> dict[str, bytes]:

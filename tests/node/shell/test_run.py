@@ -8,11 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT
+from fedchain.chain.genesis import PAYLOAD_SIZE_DEFAULT, Admission
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey
-from fedchain.files.layout import INVITATION_FILE
+from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
 from fedchain.node.config import NodeConfig, NodeConfigError
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
@@ -20,11 +21,13 @@ from fedchain.node.membership.next_key import NextKey
 from fedchain.node.shell.run import _inform, _invitation_of, run_node
 from fedchain.node.shell.service import NodeStopped, Service
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
-from tests.support.chain.builders import keys
+from tests.support.chain.builders import ChainBuilder, keys
+from tests.support.chain.changes import joining
+from tests.support.chain.explored import write as write_chain
 from tests.support.cli_node import ANYWHERE, done, run, start
 from tests.support.node.inviting import Host
 from tests.support.node.own_recipe import here as here
-from tests.support.node.shell import on_trio, until
+from tests.support.node.shell import on_trio, until, write_genesis
 
 MEMBERS = [word for key in keys(2) for word in ("--member", address(key.public_key))]
 
@@ -115,6 +118,22 @@ def test_a_member_that_came_later_is_known_by_its_journal_on_another_machine(her
     assert "is no founder; its files are those of a member" in run(
         *("node", "check", "--genesis", "own", "--key", "later.pem", "--data", "data", "--listen", ANYWHERE)
     ).stdout.replace("\n", " ")
+
+
+def test_a_member_that_came_later_and_lost_its_journal_is_known_by_the_chain_in_its_folder(tmp_path: Path) -> None:
+    """A founder's node starts then, and listens first; that of a member that came later said that it is none."""
+    path = write_genesis(tmp_path / "living", version=3, admission=Admission.QUORUM)
+    document, later, stranger = read_genesis(path), *(key.public_key for key in keys(4)[2:])
+    config = NodeConfig(genesis=str(path), key=str(tmp_path / "key.pem"), data=str(tmp_path / "data"))
+    following, chain = NextKey(Path(config.key), document.chain_id, None), ChainBuilder(document)
+    with pytest.raises(NodeConfigError, match="is no member of the genesis"):
+        _invitation_of(config, document, later, following)
+    chain.extend(changes=[joining(chain, 2)])
+    with Store.create(Path(config.data) / CHAIN_FOLDER, document) as store:
+        write_chain(store, chain)
+    assert _invitation_of(config, document, later, following) is None
+    with pytest.raises(NodeConfigError, match="is no member of the genesis"):
+        _invitation_of(config, document, stranger, following)
 
 
 def test_a_founder_that_is_invited_finds_the_others_at_the_places_that_the_invitation_names(tmp_path: Path) -> None:
