@@ -27,7 +27,7 @@ from fedchain.crypto.exceptions import CryptoError
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TRAINING_FILE
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError, validate_wait
-from fedchain.node.membership.invitation import read_invitation
+from fedchain.node.membership.invitation import invitation_in
 from fedchain.node.membership.next_key import NextKey
 from fedchain.node.operating.preflight import (
     LIBP2P_VERSION,
@@ -220,13 +220,13 @@ def _check_key(
 def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, head: State | None) -> str:
     place = genesis.index.get(key.public_key)
     validate_wait(config, len(genesis.members), 0 if head is None else head.height)
+    invitation = invitation_in(Path(config.data), genesis, config.genesis)
     if head is not None:
         _expect_membership(config, key, head)
     if head is not None and (number := head.roster.seats.get(key.public_key)) is not None and place is None:
         standing = head.records[number].standing.name.lower()
         return f"peer {number} of {len(head.roster)}, counted from 0, {standing} at height {head.height}"
-    if place is None and genesis.version >= CHANGES_VERSION and (Path(config.data) / INVITATION_FILE).exists():
-        read_invitation(Path(config.data) / INVITATION_FILE)
+    if place is None and invitation is not None:
         return f"{address(key.public_key)} is no founder; it comes, or came, on the invitation in {config.data}"
     files = NextKey(Path(config.key), genesis.chain_id, None)
     if place is None and genesis.version >= CHANGES_VERSION and files.is_known_here(key.public_key):

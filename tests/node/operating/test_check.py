@@ -203,6 +203,9 @@ def test_amended_rules_and_a_key_that_the_chain_knows(config: NodeConfig, tmp_pa
     assert found(config, "rules", newcomer) == ("ok", said)
     assert found(config, "member", newcomer) == ("ok", "peer 2 of 3, counted from 0, active at height 3")
     assert found(config, "data", newcomer) == ("ok", "not looked at")
+    (Path(config.data) / INVITATION_FILE).write_bytes(b"nonsense")  # which ends a start
+    outcome, text = found(config, "member", newcomer)
+    assert (outcome, f"{INVITATION_FILE} is no invitation" in text) == ("fail", True)
 
 
 @pytest.mark.usefixtures("no_data")
