@@ -11,7 +11,7 @@ from typing import ClassVar
 from fedchain.chain.block import Block, Header, sign_block
 from fedchain.chain.post import Post, sign_post
 from fedchain.chain.roster import draw, seed_of_electors
-from fedchain.chain.state import State, expected_contributors, patience_of, posts_required
+from fedchain.chain.state import expected_contributors, patience_of, posts_required
 from fedchain.crypto.hashing import Hash
 from fedchain.network.messages import CandidateMessage, VoteMessage
 from fedchain.node.core.deadlines import patience_ms
@@ -36,7 +36,7 @@ class Waiting(Adversary):
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"margin_s": MARGIN}
 
-    _state: State | None = None
+    _height: int | None = None
     _since_ms = 0
     _quorum_after_ms: int | None = None
 
@@ -44,8 +44,8 @@ class Waiting(Adversary):
         """Note when the head moved, and when the others had the posts that a block needs."""
         if self.is_running:
             head, now_ms = self.node.head, self.coalition.loop.now_ms()
-            if head is not self._state:
-                self._state, self._since_ms, self._quorum_after_ms = head, now_ms, None
+            if head.height != self._height:  # a node that was restarted may read the same head as another object
+                self._height, self._since_ms, self._quorum_after_ms = head.height, now_ms, None
             elif self._quorum_after_ms is None and not head.finished:
                 shown = [post for post in self.node.open_posts() if post.sender != self.key.public_key]
                 if len(shown) >= posts_required(self.genesis, head):

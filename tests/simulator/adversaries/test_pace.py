@@ -3,6 +3,7 @@
 docs/results.md has the figures of longer runs.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from math import log2
 from statistics import mean
@@ -13,7 +14,7 @@ import pytest
 from fedchain.chain.genesis import PATIENCE_DEFAULT, FaultModel
 from fedchain.chain.roster import draw, seed_of_electors
 from fedchain.learning.amended import Amended
-from fedchain.simulator.disturbances import Traitors
+from fedchain.simulator.disturbances import Fault, Traitors
 from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.simulator.attacks import attacked, miners
@@ -101,6 +102,25 @@ def test_a_slow_walk_adds_no_more_than_its_budget() -> None:
     usual_s, share = sum(lengths_s(honest)), PATIENCE_DEFAULT / 100
     assert sum(lengths_s(outcome)) < (1 + share) * usual_s + 3 * timeout_s
     assert sorted(lengths_s(outcome))[rounds // 2] < 10, "in most rounds nobody waits for it for long"
+
+
+def test_a_slow_walk_that_was_restarted_does_the_same_whatever_the_process_remembers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its node may find the state that it reads in memory, or make another object of it."""
+    stopped = Fault(at_s=35.0, kind="crash", peers=(5, 6, 7, 8, ATTACKER))  # the others are no quorum
+    later = Fault(at_s=95.0, kind="restart", peers=(ATTACKER,))
+    faults = (stopped, later, replace(stopped, at_s=125.0, kind="restart"))
+    _, outcome = play("slow-walk", rounds=8, version=3, faults=faults)
+    monkeypatch.setattr("fedchain.chain.state._states", Forgetting())
+    assert play("slow-walk", rounds=8, version=3, faults=faults)[1].trace_hash == outcome.trace_hash
+
+
+class Forgetting(dict[Any, Any]):
+    """Remembers nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
 
 
 @pytest.mark.long
