@@ -178,7 +178,7 @@ class Run:
         self._keys, config = simulation_keys(scenario), learner.config
         if config.material:
             _validate_behaviours(scenario)
-        self._rules = Application(config, [key.public_key for key in self._keys])
+        self._rules = Application(config, [key.public_key for key in self._keys[: scenario.members]])
         self._genesis = found_federation(scenario, self._rules, self._keys, config)
         phases = (*self._rules.setup_phases, *self._rules.phases)
         if scenario.degree and any(self._rules.lists_parts(name) for name, _, _ in phases):
@@ -294,15 +294,17 @@ def simulated_dealing(scenario: Scenario, task: TaskFunction | None = None) -> t
     """
     keys = simulation_keys(scenario)
     name = f"fedchain simulation {scenario.private_seed} dealer under seed {scenario.seed}"
-    return _deal(with_shapes(scenario.learning_config(), task), tuple(keys), sha256(name.encode()))
+    config = with_shapes(scenario.learning_config(), task)
+    return _deal(config, tuple(keys), scenario.members, sha256(name.encode()))
 
 
 @lru_cache(maxsize=2)
 def _deal(
-    config: LearningConfig, keys: tuple[PrivateKey, ...], root: bytes
+    config: LearningConfig, keys: tuple[PrivateKey, ...], founders: int, root: bytes
 ) -> tuple[LearningConfig, tuple[bytes, ...]]:
     drawn = Secrets(-1, root).stream("dealer")
-    config, dealing = deal_keys(config, [key.public_key for key in keys], drawn)
+    members = [key.public_key for key in keys]
+    config, dealing = deal_keys(config, members[:founders], drawn, members[founders:])
     if dealing is None:
         return config, ()
     public_key, sealed = dealing.public_key, dealing.sealed_shares

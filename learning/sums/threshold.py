@@ -18,7 +18,7 @@ their sources: `fedchain.crypto.threshold`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -144,13 +144,18 @@ class ThresholdSums(SumScheme):
         return self.opening(round).open(round.posts, over_all=self.over_all)
 
     def derived(self, members: int) -> Mapping[str, int]:
-        """The thresholds that are not stated."""
+        """The thresholds that are not stated. Raises `ConfigurationError` for thresholds that do not protect."""
         threshold = self.threshold or usual_threshold(members)
-        return {"decryption_threshold": threshold, "contributors_min": self.contributors_min or threshold + 1}
+        contributors_min = self.contributors_min or threshold + 1
+        replace(self, threshold=threshold, contributors_min=contributors_min)._validate_members(members, members)
+        return {"decryption_threshold": threshold, "contributors_min": contributors_min}
 
     def deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing:
-        """Make a key of `key_bits`. Raises `ConfigurationError` for thresholds that do not protect."""
-        self._validate_members(len(members))
+        """Make a key of `key_bits`, for thresholds that were derived from the founders.
+
+        Raises `ConfigurationError` for thresholds beyond the members.
+        """
+        self._validate_members(2, len(members))
         return self._deal(members, random_bytes)
 
     def validate_material(self, round: Round) -> None:
@@ -171,7 +176,7 @@ class ThresholdSums(SumScheme):
         for name, value in expected.items():
             if found[name] != value:
                 raise ConfigurationError(f"material '{PUBLIC_KEY}' has {name} {found[name]}, {value} expected")
-        self._validate_members(key.members)
+        self._validate_members(founders, key.members)
 
     def cautions(self) -> Sequence[str]:
         """That the difference of two sums shows the member that was in one of them."""
@@ -191,16 +196,16 @@ class ThresholdSums(SumScheme):
     def _deal(self, members: Sequence[PublicKey], random_bytes: RandomBytes) -> Dealing:
         return deal_sealed(members, self.threshold, random_bytes, key_bits=self.key_bits)
 
-    def _validate_members(self, members: int) -> None:
-        """Raise `ConfigurationError` unless the settings protect so many members, K.
+    def _validate_members(self, founders: int, members: int) -> None:
+        """Raise `ConfigurationError` unless the settings protect so many founders, K, and so many members have shares.
 
         The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1
         members that conspire claim any classes they like and know their own vectors: only with t + 1 holders or more
-        are two always others.
+        are two always others. Who joins changes no threshold.
         """
         if members > MEMBERS_MAX:
             raise ConfigurationError(f"encryption threshold is for at most {MEMBERS_MAX} members, not {members}")
-        least = smallest_threshold(members)
+        least = smallest_threshold(founders)
         if not least <= self.threshold <= members:
             raise ConfigurationError(
                 f"decryption_threshold is {self.threshold} of {members} members, it must be from {least} to {members}: "

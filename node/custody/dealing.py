@@ -41,7 +41,10 @@ class ShareMissing(NodeConfigError):
 
 
 def deal_keys(
-    config: LearningConfig, members: Sequence[PublicKey], random_bytes: RandomBytes
+    config: LearningConfig,
+    members: Sequence[PublicKey],
+    random_bytes: RandomBytes,
+    newcomers: Sequence[PublicKey] = (),
 ) -> tuple[LearningConfig, Dealing | None]:
     """Derive settings from the members, and make the keys that a task needs, if any; this takes some seconds.
 
@@ -49,6 +52,7 @@ def deal_keys(
         config: the task.
         members: public keys, in the order of the partition.
         random_bytes: the operating system's source of randomness.
+        newcomers: public keys of those that join later and get shares all the same, from which no setting follows.
 
     Returns:
         The task, with its derived hyper-parameters written out and the public key in its material, and the sealed
@@ -70,7 +74,7 @@ def deal_keys(
         config = replace(config, hyperparameters=stated | derived)
     method = build_method(config.method, dict(config.hyperparameters))
     with asking("deal", type(method)):
-        dealing = method.deal(members, random_bytes)
+        dealing = method.deal([*members, *newcomers], random_bytes)
     if dealing is None:
         return config, None
     material = dict(config.material) | {PUBLIC_KEY: dealing.public_key.encode()}

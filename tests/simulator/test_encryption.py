@@ -7,10 +7,11 @@ import pytest
 
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.threshold.share_proof import ShareProof, ShareStatement, is_proven
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.learner import Learner
-from fedchain.simulator.disturbances import Fault, Traitors
+from fedchain.simulator.disturbances import Fault, MemberChange, Traitors
 from fedchain.simulator.engine.outcome import Outcome
-from fedchain.simulator.run import _deal, load_learner, simulate, simulated_dealing
+from fedchain.simulator.run import Run, _deal, load_learner, simulate, simulated_dealing
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.encrypted import SCENARIO, SETTINGS, run
 from tests.support.simulator.encrypted import outcome as outcome
@@ -77,6 +78,30 @@ def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> N
     told = [(item.member, item.reason) for block in without.seen for item in block.nothing]
     assert {number for number, _ in told} == {*range(few.peers)}, "explorers show it"
     assert all("no class has the 4 contributors" in reason for _, reason in told)
+
+
+def test_who_joins_later_changes_no_threshold() -> None:
+    """Of all that ever take part, seven would have to hold a class, and never more than five members count."""
+    changes = [MemberChange(round=number, kind="join", peers=(number + 2,)) for number in range(2, 16)]
+    changes += [MemberChange(round=number, kind="leave", peers=(number + 2,)) for number in range(4, 16)]
+    growing = replace(SCENARIO, rounds=16, admission="quorum", changes=tuple(changes))
+    for stated in ({"encryption": "threshold"}, SETTINGS):
+        config, shares = simulated_dealing(replace(growing, hyperparameters=stated))
+        founded = dict(config.hyperparameters)
+        assert (founded["decryption_threshold"], founded["contributors_min"]) == (2, 3)
+        assert len(shares) == growing.everybody == 18
+    with Run(growing, load_learner(growing)):
+        pass  # a genesis document of four founders was found to be sound
+    few = replace(growing, hyperparameters={**SETTINGS, "contributors_min": 5})
+    with pytest.raises(ConfigurationError, match="contributors_min is 5 of 4 members, it must be from 3"):
+        load_learner(few)
+
+
+def test_more_members_than_can_have_shares_are_refused() -> None:
+    """Those that join later count, too."""
+    many = tuple(MemberChange(round=2, kind="join", peers=(number,)) for number in range(4, 257))
+    with pytest.raises(ConfigurationError, match="encryption threshold is for at most 256 members, not 257"):
+        simulated_dealing(replace(SCENARIO, admission="quorum", changes=many))
 
 
 @pytest.mark.parametrize("behaviour", ["sign-flipper", "poison-poster"])
