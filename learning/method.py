@@ -207,6 +207,11 @@ class Method(ABC):
         """The reason for which late posts are of no use; empty if they have a weight."""
         return "it gives them no weight (`late`)" if self.late(1) is None else ""
 
+    @property
+    def contributors_least(self) -> tuple[int, str]:
+        """The fewest members that have to contribute for a round to leave anything, and the setting that says so."""
+        return 1, ""
+
     def cautions(self, rounds: int | None) -> Sequence[str]:
         """Say what a founder may not expect of these settings, a sentence each.
 

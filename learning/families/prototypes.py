@@ -138,6 +138,11 @@ class PrototypeMethod(LateMethod):
         reason = super().refuses_late
         return reason if reason or self.sums.counts_late else "its encrypted sums are opened for one round's posts"
 
+    @property
+    def contributors_least(self) -> tuple[int, str]:
+        """As many as the scheme needs."""
+        return self.sums.contributors_least
+
     def prototype_release(self) -> Release:
         """The release of prototypes in a round under their noise, if the model is given; asked where there is any."""
         raise NotImplementedError

@@ -50,6 +50,11 @@ class SumScheme(ABC):
         """Fewest holders of an opened class that conspire with nobody, that holder itself among them (FedPH: t)."""
         return 1
 
+    @property
+    def contributors_least(self) -> tuple[int, str]:
+        """The fewest members that have to contribute, as `Method.contributors_least`."""
+        return 1, ""
+
     @abstractmethod
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """State the tensors of a post."""

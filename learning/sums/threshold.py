@@ -100,6 +100,11 @@ class ThresholdSums(SumScheme):
         """Two, or what the thresholds leave if too few members to open anything conspire."""
         return self.contributors_min - self.threshold + 1 if self.threshold and self.contributors_min else 2
 
+    @property
+    def contributors_least(self) -> tuple[int, str]:
+        """As many as a class needs to be opened."""
+        return self.contributors_min, "contributors_min"
+
     def payload_spec(self, phase: Phase, info: ModelInfo) -> tuple[TensorSpec, ...]:
         """A post's classes, their ciphertexts and a proof; or a proof and shares, as one string of bytes."""
         if phase.name == UPDATE:
@@ -201,7 +206,7 @@ class ThresholdSums(SumScheme):
 
         The f liars that agreement bears must not open a post (t > f), nor may anybody by itself (t >= 2). And t - 1
         members that conspire claim any classes they like and know their own vectors: only with t + 1 holders or more
-        are two always others. Who joins changes no threshold.
+        are two always others. Newcomers change no threshold.
         """
         if members > MEMBERS_MAX:
             raise ConfigurationError(f"encryption threshold is for at most {MEMBERS_MAX} members, not {members}")

@@ -8,8 +8,8 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.amendment import ADMISSION, AMENDABLE, LEARNING, TEXT_SIZE_MAX, Amendments
 from fedchain.learning.amended import amended_config
 from fedchain.learning.exceptions import ConfigurationError
-from fedchain.learning.registry import load_method
-from fedchain.node.founding.task import learning_from_genesis
+from fedchain.learning.registry import build_method, load_method
+from fedchain.node.founding.task import expect_contributors, learning_from_genesis
 
 NUMBER_MAX = 2**64 - 1
 """Largest number that the chain writes."""
@@ -47,10 +47,15 @@ def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int 
 
 
 def expect_of_use(genesis: Genesis, known: Amendments, values: Iterable[tuple[str, int | str]]) -> None:
-    """Raise ConfigurationError if the method cannot take these values of its hyper-parameters, where there are any.
+    """Raise ConfigurationError if the method cannot take these values of its hyper-parameters, where there are any, or
+    needs more contributors than would be drawn.
 
     A quorum approves, so that an honest member's program has looked: the chain itself does not know the method.
     """
-    own = Amendments(tuple(values)).hyperparameters
+    values = tuple(values)
+    if drawn := dict(values).get("contributors_per_round"):
+        config = learning_from_genesis(genesis)
+        expect_contributors(build_method(config.method, dict(config.hyperparameters)), int(drawn))
+    own = Amendments(values).hyperparameters
     if own:
         amended_config(learning_from_genesis(genesis), (dict(known.hyperparameters) | dict(own)).items())

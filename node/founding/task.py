@@ -32,6 +32,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError, LearningError, asking
 from fedchain.learning.knowledge import KNOWLEDGE_SIZE_MAX
+from fedchain.learning.method import Method
 from fedchain.learning.models.model_info import read_model_info, write_model_info
 from fedchain.learning.registry import (
     build_method,
@@ -268,8 +269,8 @@ def found_federation(
 
     Raises:
         InvalidGenesis: the values contradict each other.
-        ConfigurationError: late posts are to count, and the method has no use for them; or what it posts or leaves
-            behind is larger than a document can be.
+        ConfigurationError: late posts are to count, and the method has no use for them; fewer members are drawn than
+            it needs; or what it posts or leaves behind is larger than a document can be.
     """
     with asking("refuses_late", type(rules.method)):
         reason = rules.method.refuses_late if consensus.get("late_rounds") else ""
@@ -277,6 +278,7 @@ def found_federation(
         raise ConfigurationError(
             f"late_rounds is {consensus['late_rounds']}, but {config.method} uses no late posts: {reason}"
         )
+    expect_contributors(rules.method, consensus.get("contributors_per_round", 0))
     if (most := rules.stated_size) > KNOWLEDGE_SIZE_MAX:
         why = f" ({rules.method.leaves})" if rules.method.leaves else ""
         raise ConfigurationError(
@@ -300,6 +302,17 @@ def found_federation(
         phases=round_phases(rules),
         **consensus,
     )
+
+
+def expect_contributors(method: Method, drawn: int) -> None:
+    """Raise `ConfigurationError` if so many members are drawn for each round, 0 for all, and the method needs more."""
+    with asking("contributors_least", type(method)):
+        least, setting = method.contributors_least
+    if 0 < drawn < least:
+        raise ConfigurationError(
+            f"contributors_per_round is {drawn}, but {setting} is {least}: with fewer contributors no round leaves "
+            "anything"
+        )
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:

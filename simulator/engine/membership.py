@@ -183,8 +183,8 @@ def _validate_amendments(genesis: Genesis, changes: Sequence[MemberChange]) -> N
         known, begin = known.at(number), row.begin or number + ROUNDS_AHEAD
         try:
             amendment = amendment_of(amended_values(genesis, row.values), begin)
+            expect_of_use(genesis, known, amendment.values)  # first: it names the setting of the method
             validate_amendment(genesis, known, amendment)
-            expect_of_use(genesis, known, amendment.values)
         except (InvalidGenesis, ConfigurationError) as error:
             raise ScenarioError(f"amend in round {row.round}: {error}") from None
         known = known.with_one(amendment)

@@ -81,7 +81,7 @@ def test_where_no_class_has_enough_holders_rounds_close_without_knowledge() -> N
 
 
 def test_who_joins_later_changes_no_threshold() -> None:
-    """Of all that ever take part, seven would have to hold a class, and never more than five members count."""
+    """All that ever take part would ask for seven holders of a class, and never more than five members count."""
     changes = [MemberChange(round=number, kind="join", peers=(number + 2,)) for number in range(2, 16)]
     changes += [MemberChange(round=number, kind="leave", peers=(number + 2,)) for number in range(4, 16)]
     growing = replace(SCENARIO, rounds=16, admission="quorum", changes=tuple(changes))
@@ -95,6 +95,19 @@ def test_who_joins_later_changes_no_threshold() -> None:
     few = replace(growing, hyperparameters={**SETTINGS, "contributors_min": 5})
     with pytest.raises(ConfigurationError, match="contributors_min is 5 of 4 members, it must be from 3"):
         load_learner(few)
+
+
+@pytest.mark.parametrize("drawn", [1, 2])
+def test_fewer_contributors_than_a_class_needs_holders_are_refused(drawn: int) -> None:
+    """No class would ever be opened."""
+    message = f"contributors_per_round is {drawn}, but contributors_min is 3: with fewer contributors no round leaves"
+    few = replace(SCENARIO, contributors_per_round=drawn)
+    with pytest.raises(ConfigurationError, match=message):
+        Run(few, load_learner(few))
+    change = MemberChange(round=1, kind="amend", values={"contributors_per_round": drawn})
+    amended = replace(SCENARIO, rounds=6, contributors_per_round=3, changes=(change,))
+    with pytest.raises(ScenarioError, match=f"amend in round 1: {message}"):
+        simulate(amended, load_learner(amended))
 
 
 def test_more_members_than_can_have_shares_are_refused() -> None:
