@@ -124,6 +124,14 @@ def test_settings_of_experiment_cell_variant_and_both_lie_on_top_of_each_other(t
     assert settings["more", "FedAvg, after"] == {"local_steps": 3, "momentum": 0.1}
 
 
+def test_a_variant_s_scenario_lies_on_top_of_the_cell_s_and_that_on_the_experiment_s(tmp_path: Path) -> None:
+    text = TABLE.replace("{ classes_avg = 4 }", "{ classes_avg = 4, mining_attempts = 5 }")
+    text = text.replace('{ method = "fedavg" }', '{ method = "fedavg", classes_avg = 3 }', 1)
+    made = [run.scenario for run in load(tmp_path, text).runs({}) if run.seed == 0]
+    found = sorted((scenario.classes_avg, scenario.mining_attempts) for scenario in made)
+    assert found == [(2, 4), (3, 4), (3, 5), (4, 5)]
+
+
 def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:
     assert first_seeds((3, 0), None) == (3, 0)
     assert first_seeds((3, 0), 1) == (3,)

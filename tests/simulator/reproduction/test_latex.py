@@ -80,6 +80,8 @@ def test_the_best_is_bold_and_the_others_have_a_p_if_there_are_seeds_enough(tmp_
     assert text.count(r"$\mathbf{63.50} \pm 2.45$") == 2
     assert text.count(r"\ (p = 0.0078)$") == 2  # all differences have one sign: 2 of 2^8
     assert "exact paired two-sided permutation test against it over the seeds that both have" in text
+    _, least = table(tmp_path, SEEDS_MIN)
+    assert least.count(r"\ (p = 0.031)$") == 2
     _, few = table(tmp_path, SEEDS_MIN - 1)
     assert "(p" not in few
     assert f"No test: a paired permutation test needs at least {SEEDS_MIN} seeds." in few

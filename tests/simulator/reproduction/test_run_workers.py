@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from array import array
 from collections.abc import Sequence
 from fcntl import ioctl
@@ -17,10 +19,13 @@ import pytest
 from rich.console import Console
 
 from fedchain.learning.executors.workers import Gone, WorkerDiedError
+from fedchain.node.operating.local_node import has_ended
 from fedchain.simulator.reproduction.parallel import LOSSES_MAX, run_all
 from fedchain.simulator.reproduction.run_workers import Begin, Closed, Finished, RunWork, SpawnedWorkers
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.hanging import no_hang
+from tests.support.node.shell import wait_until
+from tests.support.paths import ROOT
 from tests.support.simulator.dying import carry_out, lose_interrupt, say_much
 
 SCENARIOS = [Scenario(method="solo", peers=2, rounds=2, seed=seed) for seed in range(3)]
@@ -82,6 +87,35 @@ def test_a_process_that_is_killed_in_the_middle_of_its_word_is_noticed() -> None
             assert workers.receive(60) == Gone(0, "its process ended with exit code -9")
     finally:
         workers.close()
+
+
+BEGIN = """
+import sys
+from functools import partial
+from pathlib import Path
+from fedchain.simulator.reproduction.run_workers import Begin, SpawnedWorkers
+from fedchain.simulator.scenario import Scenario
+from tests.support.simulator.dying import stay
+
+if __name__ == "__main__":
+    workers = SpawnedWorkers(1)
+    workers.send(0, Begin(0, 0, partial(stay, Path(sys.argv[1])), Scenario()))
+    workers.receive(600)
+"""
+
+
+def test_a_run_ends_with_the_process_that_began_it_however_that_ends(tmp_path: Path) -> None:
+    (tmp_path / "begin.py").write_text(BEGIN)
+    said, path = tmp_path / "process", {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), *sys.path]))}
+    with subprocess.Popen([sys.executable, tmp_path / "begin.py", tmp_path], env=os.environ | path) as parent:
+        wait_until(lambda: said.exists() and said.read_text().endswith("\n"), "the run begins")
+        parent.kill()
+    process = int(said.read_text())
+    try:
+        wait_until(lambda: has_ended(process), "the run has ended")
+    finally:
+        if not has_ended(process):
+            os.kill(process, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])

@@ -111,6 +111,20 @@ def test_a_column_may_be_the_round_in_which_another_variant_s_best_is_reached(tm
     assert "| FedAvg, before | few | loss | 1.0000 | 0.5000 ± 0.0000 | -0.5000 |" in table
 
 
+def test_a_mark_is_the_best_of_the_same_seed(tmp_path: Path) -> None:
+    """Each seed draws other data, and one may be harder than another."""
+    text = TABLE.replace("[scenario]", REACH + "[scenario]", 1).replace("[50.0]", "[nan, 2, 10.0, 1.0]")
+    experiment = load(tmp_path, text)
+    for run in experiment.runs({}):
+        rows = [
+            {"round": number, "taa": taa / (1 + run.seed), "taa_received": 0.0, "tal": 0.5}
+            for number, taa in ((1, 0.1), (2, 0.41), (3, 0.8))
+        ]
+        (tmp_path / f"{run.key}.json").write_text(json.dumps({"rows": rows}))
+    entries = {(e.variant, e.cell, e.column): e for e in tabulate(experiment, tmp_path, {})}
+    assert entries["FedAvg, before", "few", "half"].by_seed == {0: 2.0, 1: 2.0}
+
+
 def test_what_was_not_measured_in_the_last_round_is_not_what_was_reached_there(tmp_path: Path) -> None:
     """The accuracy of newcomers, of whom there were none any more, stood beside that of all in a later round."""
     experiment = load(tmp_path)

@@ -1,5 +1,5 @@
-"""Runs that need neither data nor torch: one kills the process that carries it out, one says more than a pipe holds,
-one loses an interrupt."""
+"""Runs that need neither data nor torch: one kills the process that carries it out, one stays for ever, one says more
+than a pipe holds, one loses an interrupt."""
 
 import os
 import signal
@@ -33,6 +33,13 @@ def carry_out(folder: Path, deaths: int, scenario: Scenario, on_round: OnRound) 
         raise ScenarioError("no such thing") if deaths == -1 else Locked("no such thing")
     on_round(2)
     return {"seed": scenario.seed, "processes": [*before, str(os.getpid())]}
+
+
+def stay(folder: Path, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """Say which process carries out a run, and then nothing more."""
+    (folder / "process").write_text(f"{os.getpid()}\n")
+    while True:
+        time.sleep(60.0)
 
 
 def say_much(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
