@@ -3,13 +3,15 @@
 import asyncio
 import multiprocessing
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
 import fedchain
+from fedchain.awaiting import wait
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import load
 
@@ -60,6 +62,24 @@ def test_what_the_callback_raises_ends_the_run_and_its_processes(raised: type[Ba
     assert multiprocessing.active_children() == []
     assert [thread.name for thread in threading.enumerate() if thread.name == "fedchain-simulation"] == []
     assert torch.get_num_threads() == threads
+
+
+def test_the_work_waits_until_a_round_is_handled() -> None:
+    """Else a callback that stops a run would stop it rounds later."""
+    order: list[str] = []
+
+    def work(told: Callable[[int], None], stop: threading.Event) -> str:
+        for number in (1, 2):
+            told(number)
+            order.append(f"after {number}")
+        return "done"
+
+    def handle(number: int) -> None:
+        time.sleep(0.05)
+        order.append(f"handled {number}")
+
+    assert wait(work, handle) == "done"
+    assert order == ["handled 1", "after 1", "handled 2", "after 2"]
 
 
 def test_a_coroutine_function_is_awaited_or_refused() -> None:

@@ -59,6 +59,15 @@ def test_a_connection_that_ended_takes_no_place() -> None:
     assert len(clients.connections) == 2
 
 
+def test_an_answer_that_ended_takes_no_place() -> None:
+    clients = Clients(2)
+    clients.open("a", "b")
+    clients.connections.asked("a")
+    clients.connections.closed("a")
+    clients.open("c")
+    assert clients.closed == []
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(resource.RLIM_INFINITY, 500), (10**6, 500), (8, CONNECTIONS_MIN)])
 def test_the_bound_leaves_files_to_the_process(monkeypatch: pytest.MonkeyPatch, limit: int, expected: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))

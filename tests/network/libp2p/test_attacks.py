@@ -632,6 +632,34 @@ async def test_recent_gossip_is_given_once_however_often_it_is_asked_for(monkeyp
 
 
 @on_trio
+async def test_recent_gossip_costs_a_neighbour_that_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        bad.host.set_stream_handler(GOSSIP, read_nothing)
+        await until(lambda: network.pubsub.peer_queues, "a gossip stream")
+        stream = await bad.send(GOSSIP, rpc(*[said(post(number)) for number in range(5)]))
+        await until(lambda: len(inbox.messages) == 5)
+        pushed, control = pushed_from_now_on(monkeypatch), rpc_pb2.ControlMessage()
+        control.iwant.add(messageIDs=[message_id(post(number)) for number in range(5)])
+        await stream.write(encode_varint_prefixed(rpc_pb2.RPC(control=control).SerializeToString()))
+        await stream.write(rpc(said(POST)))
+        await until(lambda: len(inbox.messages) == 6)
+        assert sum(pushed) == 1
+
+
+@on_trio
+async def test_a_neighbour_is_asked_into_the_mesh_again_though_it_names_a_pause_without_end() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        inbox, router, control = Inbox(network), network.router, rpc_pb2.ControlMessage()
+        control.prune.add(topicID=TOPIC, backoff=2**60)
+        stream = await bad.send(GOSSIP, encode_varint_prefixed(rpc_pb2.RPC(control=control).SerializeToString()))
+        await stream.write(rpc(said(POST)))
+        await until(lambda: inbox.messages)
+        assert router.back_off[TOPIC][bad.host.get_id()] <= trio.current_time() + router.prune_back_off
+
+
+@on_trio
 async def test_recent_gossip_costs_a_neighbour_that_subscribes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
     async with peer(0, limits=limits) as network, attacker(network) as bad:

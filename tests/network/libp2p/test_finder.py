@@ -11,6 +11,7 @@ import trio
 from libp2p.abc import INetStream
 from libp2p.peer.id import ID
 
+from fedchain.crypto.keys import PublicKey
 from fedchain.files.layout import ADDRESS_FILE
 from fedchain.network.libp2p.addresses import AddressBook
 from fedchain.network.libp2p.finder import LOOK_UPS_MAX, Finder
@@ -53,6 +54,24 @@ async def test_peers_learn_of_each_other_from_a_third_one() -> None:
         peer(2, hub, limits=limits) as two,
     ):
         await until(lambda: MEMBERS[2] in one.peers() and MEMBERS[1] in two.peers(), "the third side")
+
+
+@on_trio
+async def test_nobody_s_word_replaces_that_of_a_member_on_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, asked = Limits(redial_min_s=0.1, peers_wanted=0, exchange_interval_s=0.2), list[PublicKey]()
+    true, false = "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/2"
+
+    def lie(asker: PublicKey) -> list[tuple[PublicKey, list[str]]]:
+        asked.append(asker)
+        return [(MEMBERS[2], [false])]
+
+    async with peer(0, limits=limits) as liar:
+        monkeypatch.setattr(liar.book, "sample", lie)
+        async with peer(1, liar, limits=limits) as one:
+            one.book.add_told(MEMBERS[2], [true], by_itself=True)
+            before = len(asked)
+            await until(lambda: len(asked) >= before + 3, "it was told three times")
+            assert one.book.known()[MEMBERS[2]] == [true]
 
 
 @on_trio

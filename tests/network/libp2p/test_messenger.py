@@ -13,7 +13,42 @@ from fedchain.network.libp2p.messenger import LOOKS, Counters, Messenger
 from fedchain.network.libp2p.oversight import Oversight
 from fedchain.network.libp2p.streams import Outbox
 from fedchain.network.limits import Limits
+from fedchain.network.messages import GetContent
 from tests.support.network.real import KEYS
+
+
+class StuckHost:
+    """A host whose streams take nothing."""
+
+    def __init__(self) -> None:
+        self.opened_s = list[float]()
+
+    def set_stream_handler(self, protocol: str, handler: Callable[..., Any]) -> None:
+        pass
+
+    async def new_stream(self, peer: object, protocols: object) -> object:
+        async def write(data: bytes) -> None:
+            await trio.sleep_forever()
+
+        self.opened_s.append(trio.current_time())
+        return SimpleNamespace(write=write, reset=trio.lowlevel.checkpoint)
+
+
+def test_a_stream_that_takes_nothing_is_opened_anew_in_time() -> None:
+    host, limits = StuckHost(), Limits()
+
+    async def main() -> None:
+        oversight: Any = SimpleNamespace(gate=None, limits=limits, blame=None, hearing=None)
+        outbox, given = Outbox(limits), {"counters": Counters(), "receive": None, "disconnect": None}
+        messenger = Messenger(host, "protocol", oversight, **given)  # type: ignore[arg-type]
+        for number in range(3):
+            outbox.put(GetContent(bytes(32), number))
+        with trio.move_on_after(10 * limits.frame_timeout_s):
+            await messenger._write(KEYS[0].public_key, outbox)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    first_s, second_s, *_ = host.opened_s
+    assert second_s - first_s == pytest.approx(limits.frame_timeout_s + limits.redial_min_s)
 
 
 class NoHost:

@@ -1,5 +1,6 @@
 """Gossip of our own: paced, bounded, whole."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,13 @@ async def test_gossip_that_is_too_large_is_not_sent() -> None:
         await until(lambda: inbox.messages)
         assert inbox.messages == [post(2)]
         assert one.counters.dropped == 1
+
+
+@on_trio
+async def test_what_waits_to_be_published_is_bounded() -> None:
+    nobody: Any = SimpleNamespace()
+    publisher = Publisher(nobody, nobody, "topic", replace(LIMITS, publish_queue_max=2), Counters())
+    assert [publisher.put(b"vote") for _ in range(3)] == [True, True, False]
 
 
 def test_a_neighbour_that_hardly_reads_holds_nobody_up_for_long() -> None:
