@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedchain.cli.common.command import clear_errors
+from fedchain.cli.common.command import GroupedCommand, clear_errors
 from fedchain.cli.main import app
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.node.config import NodeConfigError, NodeFailed
@@ -47,6 +47,20 @@ def test_an_empty_path_is_not_the_current_folder(words: list[str], name: str, tm
     assert (said.exit_code, said.stdout, list(tmp_path.iterdir())) == (2, "", [])
     command = " ".join(word for word in words[:2] if word not in ("--out",))
     assert said.stderr.strip() == f"fedchain: {name} is empty; see fedchain {command} --help"
+
+
+def test_an_empty_path_among_several_is_refused_as_well() -> None:
+    """As by the explorer's server, which would begin."""
+    several = typer.Typer()
+
+    @several.command(cls=GroupedCommand)
+    def look(folders: list[Path]) -> None:
+        typer.echo(f"looks at {len(folders)}")
+
+    assert CliRunner().invoke(several, ["one", "two"]).stdout == "looks at 2\n"
+    said = CliRunner().invoke(several, ["one", ""])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "is empty" in said.stderr
 
 
 @pytest.mark.parametrize("line", ["data", "reproduce", "explorer export --help", "explorer blocks RUN"])
