@@ -19,7 +19,7 @@ def class_prototypes(method: Method, knowledge: Tensors) -> Tensors | None:
     """
     try:
         found = method.prototypes(knowledge)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise_told(error, "prototypes", type(method))
     if found is not None and (wrong := _fault_of(found)):
         form = "None, or labels (n,), prototypes (n, D) and holders (n,) by name"

@@ -23,9 +23,11 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from fedchain.wording import nearest_name, printable
+
+E = TypeVar("E", bound=BaseException)
 
 TEXT_SIZE_MAX = 300
 """Characters that are shown of the message of an error in a user's own code."""
@@ -150,7 +152,7 @@ def one_line(error: BaseException, file: str | None = "") -> str:
     return f"{type(error).__name__}: {printable(text, '?')}{_place(error, file)}"
 
 
-def told(error: Exception, who: str, asked: type | None = None) -> Exception:
+def told(error: E, who: str, asked: type | None = None) -> "E | OwnCodeFailed":
     """Return the report of an error that ended learning: for one that passed the user's own code, an `OwnCodeFailed`
     with its place, which begins with `who`; else the error itself.
 
@@ -165,12 +167,12 @@ def told(error: Exception, who: str, asked: type | None = None) -> Exception:
         is_own = passed_own_code(error) and not isinstance(error, OSError | MemoryError)
     elif is_own := is_own_code(asked):
         file = getattr(sys.modules.get(asked.__module__), "__file__", "")
-    result = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
+    result: E | OwnCodeFailed = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
     result.add_note("".join(traceback.format_exception(error)))
     return result
 
 
-def raise_told(error: Exception, who: str, asked: type | None = None) -> NoReturn:
+def raise_told(error: BaseException, who: str, asked: type | None = None) -> NoReturn:
     """Raise what `told` returns: from the error, unless it is the error itself, which is not its own cause."""
     result = told(error, who, asked)
     if result is error:

@@ -346,7 +346,7 @@ class Leaving(BladeFl):
         return mean
 
 
-ERRORS: list[Exception] = []
+ERRORS: list[BaseException] = []
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -389,10 +389,11 @@ def test_a_built_in_method_is_ended_by_no_posts(monkeypatch: pytest.MonkeyPatch)
         (InvalidPayload("too large"), InvalidPayload),
         (OSError("a file of its own"), OwnCodeFailed),
         (MemoryError("as much as a post says"), OwnCodeFailed),
+        (SystemExit("the node goes on"), OwnCodeFailed),
     ],
 )
 def test_only_a_refusal_of_a_user_s_own_aggregate_is_the_senders_fault(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception], method: str
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, expected: type[Exception], method: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "contributed", sys.modules[__name__])
     monkeypatch.setattr(sys.modules[__name__], "ERRORS", [error])

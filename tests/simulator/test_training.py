@@ -50,6 +50,8 @@ class Faulty(BladeFl):
             raise RuntimeError("boom")
         if self.fault == "refusal":
             raise ValueError("too good to be true")
+        if self.fault == "exit":
+            sys.exit("enough")
 
 
 def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> None:
@@ -79,6 +81,7 @@ def test_a_run_goes_on_from_the_model_that_another_one_left(tmp_path: Path) -> N
         ("type", r"wide of peer \d's post of phase update must be an array of float32, .*, not float64"),
         ("value", r"aggregate of phase update: ValueError: boom \(.*test_training.py, line \d+\)"),
         ("check", r"check of phase update: RuntimeError: boom \(.*test_training.py, line \d+\)"),
+        ("exit", r"check of phase update: SystemExit: enough \(.*test_training.py, line \d+\)"),
         ("aggregate", r"aggregate of phase update: KeyError: 'missing' \(.*test_training.py, line \d+\)"),
         ("refusal", r"peer \d, round 1: all others would refuse its post: content: too good to be true"),
     ],
