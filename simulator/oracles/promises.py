@@ -84,6 +84,8 @@ class Promises:
         before = self._journals.get(peer.number, Journal())
         if journal.slot < before.slot or not all(journal.vouches_for(post) for post in before.posts):
             self._fail(f"journal: peer {peer.number} went back from {before.slot} to {journal.slot}")
+        if _loses_lock(before, journal):
+            self._fail(f"journal: peer {peer.number} lost its lock of height {before.height}")
         self._journals[peer.number] = journal
 
     def _say(self, peer: SimulatedPeer, message: Message) -> None:
@@ -115,3 +117,10 @@ class Promises:
                 self._fail(f"lost: peer {peer.number} sent its block of height {block.header.height} unwritten")
             case _:
                 pass
+
+
+def _loses_lock(before: Journal, after: Journal) -> bool:
+    """Whether a lock gave way, at its height, to none or to another one that is not newer."""
+    if before.lock is None or after.height != before.height or after.lock == before.lock:
+        return False
+    return after.lock is None or after.lock[0] <= before.lock[0]

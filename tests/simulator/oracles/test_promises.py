@@ -83,6 +83,22 @@ def test_a_journal_that_goes_back_is_found(simulation: Simulation) -> None:
     ]
 
 
+def test_a_lock_that_gives_way_to_none_or_to_an_older_one_is_found(simulation: Simulation) -> None:
+    """A later height has none of its own yet, and a newer one of the same height may name another block."""
+    journal, other = simulation.peers[0].journal, b"another block".ljust(32)
+    assert journal.lock is not None
+    height, attempt, _ = journal.slot
+    locked = replace(journal, slot=(height, attempt + 3, 2), lock=(attempt + 3, other))
+    later = replace(locked, slot=(height + 1, 0, 1), lock=None)
+    same, older, none = journal.lock, (attempt, other), None
+    assert found_after(simulation, *map(WriteJournal, (journal, journal, locked, later))) == []
+    for lock in (same, older, none):
+        simulation.checker.on_loss(0, journal=True)
+        simulation.checker.violations.clear()
+        found = found_after(simulation, WriteJournal(locked), WriteJournal(replace(locked, lock=lock)))
+        assert found == [f"journal: peer 0 lost its lock of height {height}"]
+
+
 def test_a_vote_that_storage_or_journal_has_no_more_is_found(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
