@@ -6,7 +6,8 @@ Each of these ends the process, or costs it a limit for ever, where the guard th
 import logging
 import re
 import struct
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ from tests.support.network.real import (
     MEMBERS,
     MESSAGES,
     TOPIC,
+    Attacker,
     Inbox,
     attacker,
     meshed,
@@ -57,6 +59,8 @@ from tests.support.network.real import (
 )
 
 ATTACKER = KEYS[9]
+ONE_ANSWER = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
+"""Each neighbour can pay for one answer."""
 HASTY = Limits(redial_min_s=0.1, redial_max_s=0.5, peers_wanted=0, frame_timeout_s=0.3, idle_timeout_s=0.5)
 
 
@@ -557,8 +561,7 @@ async def test_questions_for_addresses_are_paid_for() -> None:
 
 @on_trio
 async def test_addresses_are_an_answer_and_cost_what_answers_cost() -> None:
-    limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
-    async with peer(0, limits=limits) as network, attacker(network) as bad:
+    async with peer(0, limits=ONE_ANSWER) as network, attacker(network) as bad:
         answers = 0
         for _ in range(4):
             with suppress(Exception):  # reset without an answer
@@ -601,6 +604,16 @@ async def read_nothing(stream: Any) -> None:
     await trio.sleep_forever()
 
 
+@asynccontextmanager
+async def gossiped_to(limits: Limits) -> AsyncIterator[tuple[Attacker, Inbox]]:
+    """An attacker that a peer sends its gossip, and what the peer takes."""
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        bad.host.set_stream_handler(GOSSIP, read_nothing)
+        await until(lambda: network.pubsub.peer_queues, "a gossip stream")
+        yield bad, inbox
+
+
 def pushed_from_now_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of messages in each frame of gossip that will wait for a neighbour."""
     pushed, original = list[int](), BoundedQueue.push
@@ -615,10 +628,7 @@ def pushed_from_now_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @on_trio
 async def test_recent_gossip_is_given_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with peer(0) as network, attacker(network) as bad:
-        inbox = Inbox(network)
-        bad.host.set_stream_handler(GOSSIP, read_nothing)
-        await until(lambda: network.pubsub.peer_queues, "a gossip stream")
+    async with gossiped_to(LIMITS) as (bad, inbox):
         pushed = pushed_from_now_on(monkeypatch)
         wanted, control = said(POST), rpc_pb2.ControlMessage()
         control.iwant.add(messageIDs=[message_id(POST)] * 100)
@@ -633,11 +643,7 @@ async def test_recent_gossip_is_given_once_however_often_it_is_asked_for(monkeyp
 
 @on_trio
 async def test_recent_gossip_costs_a_neighbour_that_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
-    async with peer(0, limits=limits) as network, attacker(network) as bad:
-        inbox = Inbox(network)
-        bad.host.set_stream_handler(GOSSIP, read_nothing)
-        await until(lambda: network.pubsub.peer_queues, "a gossip stream")
+    async with gossiped_to(ONE_ANSWER) as (bad, inbox):
         stream = await bad.send(GOSSIP, rpc(*[said(post(number)) for number in range(5)]))
         await until(lambda: len(inbox.messages) == 5)
         pushed, control = pushed_from_now_on(monkeypatch), rpc_pb2.ControlMessage()
@@ -661,11 +667,7 @@ async def test_a_neighbour_is_asked_into_the_mesh_again_though_it_names_a_pause_
 
 @on_trio
 async def test_recent_gossip_costs_a_neighbour_that_subscribes_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(redial_min_s=0.1, peers_wanted=0, answer_bytes_per_s=0.001, answer_bytes_burst=1.0)
-    async with peer(0, limits=limits) as network, attacker(network) as bad:
-        inbox = Inbox(network)
-        bad.host.set_stream_handler(GOSSIP, read_nothing)
-        await until(lambda: network.pubsub.peer_queues, "a gossip stream")
+    async with gossiped_to(ONE_ANSWER) as (bad, inbox):
         stream = await bad.send(GOSSIP, rpc(said(POST)))
         await until(lambda: inbox.messages)
         pushed = pushed_from_now_on(monkeypatch)
