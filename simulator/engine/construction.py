@@ -1,7 +1,7 @@
 """Construction: builds the network and the peers of a scenario, before any time passes."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class Construction:
             pace_of(self.scenario),
             NO_GOOD_POSTS if self.checks is None else SharedPosts(),
             self.contents,
-            self._evaluates_test,
+            self._evaluates_test(),
             observer,
             self.scenario.train_ahead,
         )
@@ -123,9 +123,12 @@ class Construction:
                 built[number] = build_adversary(row.behaviour, coalition, draw, row.parameters)
         return built
 
-    def _evaluates_test(self, round_number: int) -> bool:
-        every = self.scenario.test_every
-        return every > 0 and (round_number % every == 0 or round_number == self.scenario.last_round)
+    def _evaluates_test(self) -> Callable[[int], bool]:
+        """A function that says whether models are measured on the whole test set in a round. Each contribution asks it,
+        and to find the last round takes a look at all changes.
+        """
+        every, last = self.scenario.test_every, self.scenario.last_round
+        return lambda round_number: every > 0 and (round_number % every == 0 or round_number == last)
 
 
 def pace_of(scenario: Scenario) -> Pace:
