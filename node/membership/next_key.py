@@ -40,7 +40,8 @@ class NextKey:
 
     @property
     def written(self) -> tuple[int, int] | None:
-        """Number and time of the file of the next key, which one in its place has others of; None if there is none."""
+        """Inode number and modification time of the next key's file, which tell it from one that takes its place later;
+        None if there is none."""
         try:
             found = self._next.stat()
         except FileNotFoundError:

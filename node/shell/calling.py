@@ -45,7 +45,7 @@ class Following(Protocol):
 
     @property
     def written(self) -> tuple[int, int] | None:
-        """Number and time of the file of the next key, which one in its place has others of; None if there is none."""
+        """Tells the next key's file from another one that takes its place later; None if there is none."""
 
     def read(self) -> PrivateKey | None:
         """The next key; None if there is none."""
