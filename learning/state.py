@@ -71,7 +71,7 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
 
 
 def _is_kept(value: Any, kind: Any) -> bool:
-    """Whether a number is the same as one of a kind, of 64 bits."""
+    """Whether a number stays the same when it is written as a ``kind`` of 64 bits."""
     if value != value:  # not a number
         return kind is float
     try:

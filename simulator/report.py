@@ -46,10 +46,10 @@ PRIVATE_RANDOMNESS = "follows from private_seed of the scenario, not from the op
 NO_CODE: Mapping[str, str] = MappingProxyType({})
 
 AT_ONCE = 1_000
-"""Rounds up to which each is written when it is closed."""
+"""Rounds of a run that is not long: each is written when it is closed."""
 
 PAUSE = 20
-"""How many times as long as writing the rounds of a longer run took, all of them anew, the next time waits for."""
+"""After all rounds of a longer run were written, the next write waits so many times as long as that took."""
 
 
 class RunFolder:
@@ -146,7 +146,7 @@ class RunFolder:
         self._due_s = now_s + PAUSE * (now_s - begun_s)
 
     def write_waiting(self) -> None:
-        """Write the rounds that wait for later ones, which do not come."""
+        """Write the rounds that still wait for later ones: the run has ended."""
         if self._waiting is not None:
             self.write_rows(*self._waiting)
 

@@ -74,7 +74,7 @@ def _file_of(stream: TextIO) -> TextIOWrapper | None:
 
 
 def _has_room(descriptor: int, room_ms: int) -> bool:
-    """Whether a write returns at once, if only with an error: so many bytes have room where any have."""
+    """Whether a write of ``PIPE_BUF`` bytes returns at once, if only with an error: a pipe with room takes as many."""
     watched = select.poll()
     watched.register(descriptor, select.POLLOUT)
     return bool(watched.poll(room_ms))

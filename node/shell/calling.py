@@ -138,7 +138,7 @@ class Caller:
         leave()
 
     async def _following(self, head: State) -> PrivateKey | None:
-        """The next key, unless what is in its place is no next one, which another may replace.
+        """The next key; None if there is none, or if a key of the past lies in its place, which another may replace.
 
         Raises NodeStopped: it is the member's now.
         """
