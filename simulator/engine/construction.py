@@ -20,11 +20,11 @@ from fedchain.node.core.posts import NO_GOOD_POSTS
 from fedchain.simulator.adversaries.adversary import Coalition
 from fedchain.simulator.adversaries.registry import build_adversary
 from fedchain.simulator.engine.clock import VirtualTimeLoop, WallClock
-from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.network import Conditions, NetworkWatch, SimulatedNetwork
 from fedchain.simulator.engine.peer import Behaviour, Machine, Observer, Pace, SimulatedPeer, Surroundings
 from fedchain.simulator.engine.sealing import Seal
-from fedchain.simulator.engine.shared_posts import SharedPosts
+from fedchain.simulator.engine.shared.content_pool import ContentPool
+from fedchain.simulator.engine.shared.shared_posts import SharedPosts
 from fedchain.simulator.scenario import Scenario
 
 

@@ -47,7 +47,6 @@ from fedchain.simulator.disturbances import Fault
 from fedchain.simulator.engine.checker import Checker
 from fedchain.simulator.engine.clock import VirtualTimeLoop
 from fedchain.simulator.engine.construction import Construction
-from fedchain.simulator.engine.content_pool import ContentPool
 from fedchain.simulator.engine.faults import Faults
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.engine.membership import MembershipChanges
@@ -56,6 +55,7 @@ from fedchain.simulator.engine.outcome import Outcome
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sealing import sealing
+from fedchain.simulator.engine.shared.content_pool import ContentPool
 from fedchain.simulator.engine.shortfalls import Shortfalls
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.trace import Trace

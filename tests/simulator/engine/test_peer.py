@@ -143,7 +143,7 @@ def test_a_node_that_stops_is_freed_at_once() -> None:
 @pytest.mark.slow
 def test_payloads_that_left_the_retention_window_are_nowhere_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither sleepers nor those who watch the run may keep them: with real models that is megabytes a round."""
-    monkeypatch.setattr("fedchain.simulator.engine.content_pool.SWEEP_SIZE", 2**20)
+    monkeypatch.setattr("fedchain.simulator.engine.shared.content_pool.SWEEP_SIZE", 2**20)
     size, traced = 256 * 1024, list[int]()
 
     class LargeRules(TrivialRules):

@@ -18,7 +18,7 @@ from fedchain.node.core.effects import Effect
 from fedchain.node.core.events import Event, MessageReceived, Moment
 from fedchain.node.core.node import Node
 from fedchain.node.core.posts import Arrival, Lull
-from fedchain.simulator.engine.shared_posts import HEADS, SharedPosts
+from fedchain.simulator.engine.shared.shared_posts import HEADS, SharedPosts
 from fedchain.simulator.engine.simulation import Simulation
 from tests.support.chain.builders import genesis, keys, post
 from tests.support.simulator.quirks import QUIRKS

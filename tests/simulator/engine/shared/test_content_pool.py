@@ -15,8 +15,8 @@ from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
 from fedchain.node.core.parts import Conduct
-from fedchain.simulator.engine import content_pool
-from fedchain.simulator.engine.content_pool import LARGE_SIZE, ContentPool
+from fedchain.simulator.engine.shared import content_pool
+from fedchain.simulator.engine.shared.content_pool import LARGE_SIZE, ContentPool
 from tests.support.simulator.trivial import (
     TrivialExecutor,
     TrivialRules,
