@@ -22,7 +22,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.state import State, genesis_state
 from fedchain.chain.storage.store import Storage
 from fedchain.collector import collecting_rarely
-from fedchain.crypto.hashing import Hash, sha256
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PrivateKey
 from fedchain.learning.application import Application
 from fedchain.learning.exceptions import LearningError, NothingToPost, OwnCodeFailed
@@ -56,6 +56,7 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared.content_pool import ContentPool
+from fedchain.simulator.engine.shared.headstart import HeadStart
 from fedchain.simulator.engine.shortfalls import Shortfalls
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.trace import Trace
@@ -168,6 +169,8 @@ class Simulation:
         )
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
+        is_foreseeable = scenario.train_ahead and not self.traitors
+        self._head_start = HeadStart(genesis, self.peers) if is_foreseeable else None
         seal = self._record.remembering(sealing(genesis.proof_function))
         around = construction.surroundings(self.network, executor, seal, self)
         self.peers.extend(construction.peers(around, parts))
@@ -242,7 +245,11 @@ class Simulation:
             if isinstance(event, Computed) and isinstance(event.job, CheckPost) and isinstance(event.result, Invalid):
                 self._on_refusal(peer, peer.node, event.job.post, event.result)
         if isinstance(event, Contributed):
-            self._trace.note(peer.number, "contributed", _payload_hash(event, effects))
+            check = _check_of(event, effects)
+            made = sha256(event.payload) if check is None else check.post.payload_hash
+            self._trace.note(peer.number, "contributed", made)
+            if check is not None and self._head_start is not None:
+                self._head_start.on_post(check, peer.checks)
         elif isinstance(event, Mined):
             self._trace.note(peer.number, "mined", event.header.hash)
         if peer.is_honest:
@@ -466,8 +473,7 @@ class Simulation:
         )
 
 
-def _payload_hash(event: Contributed, effects: Sequence[Effect]) -> Hash:
-    """Hash of a contribution. The node has computed it for the post that it makes of it, as a rule; some are large."""
+def _check_of(event: Contributed, effects: Sequence[Effect]) -> CheckPost | None:
+    """The check of the post that a node makes of a contribution. The post has its hash, and some are large."""
     checks = [effect.job for effect in effects if isinstance(effect, Compute) and isinstance(effect.job, CheckPost)]
-    found = [check.post.payload_hash for check in checks if check.payload is event.payload]
-    return found[0] if found else sha256(event.payload)
+    return next((check for check in checks if check.payload is event.payload), None)

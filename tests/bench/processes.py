@@ -1,7 +1,9 @@
 """Measured processes: CPU and wall time of a command with all that it starts, and what others took of the machine."""
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,19 +63,21 @@ class Cost:
 def measure(name: str, scenario: dict[str, Any], *arguments: object) -> Cost:
     """Run one of :mod:`tests.bench.measured` in a process of its own, imports included.
 
-    Its temporary files are removed when the time is over: a user keeps a run's folder.
+    Its temporary files are removed when all is measured. A user keeps a run's folder; and where some hundred files were
+    deleted in the last minutes, some file systems take long to make others, so one turn would weigh on the next.
     """
     command = [sys.executable, "-m", "tests.bench.measured", name, json.dumps(scenario), *map(json.dumps, arguments)]
-    with tempfile.TemporaryDirectory() as folder:
-        environment, begun, busy_s = os.environ | {"TMPDIR": folder}, time.perf_counter(), _busy_s()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            assert process.stdout is not None
-            printed = process.stdout.read()
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{name} failed")
-        wall_s, busy_s = time.perf_counter() - begun, _busy_s() - busy_s
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    environment, begun, busy_s = os.environ | {"TMPDIR": folder}, time.perf_counter(), _busy_s()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{name} failed")
+    wall_s, busy_s = time.perf_counter() - begun, _busy_s() - busy_s
     cpu_s, rss_gib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
     others_s = max(0.0, busy_s - cpu_s)
     return Cost(cpu_s, wall_s, rss_gib, others_s / (wall_s * (os.cpu_count() or 1)), json.loads(printed))

@@ -1,0 +1,78 @@
+"""A head start: peers train for the next phase as soon as the last contribution to the open one is computed.
+
+The network tells a peer of the others' posts later, and of a candidate later still. The process that simulates all of
+them knows before what a block that counts all posts will leave behind. Processes that train would wait meanwhile: in
+real time, most of a round's messages come behind its last contribution.
+"""
+
+from collections.abc import Sequence
+
+from fedchain.chain.applying import apply_block
+from fedchain.chain.block import Block, Header
+from fedchain.chain.genesis import Genesis
+from fedchain.chain.roster import by_key
+from fedchain.chain.state import State
+from fedchain.crypto.hashing import ZERO_HASH
+from fedchain.crypto.keys import SIGNATURE_SIZE, PublicKey
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from fedchain.simulator.engine.peer import SimulatedPeer
+
+
+class HeadStart:
+    """Foresees what peers contribute next, once all have contributed. Another block than that wastes this training.
+
+    Where rounds draw contributors, the block's hash does so. There it says nothing.
+
+    Args:
+        genesis: the federation's founding document.
+        peers: all of them, by number; the list may still be filled.
+    """
+
+    def __init__(self, genesis: Genesis, peers: Sequence[SimulatedPeer]) -> None:
+        self._genesis, self._peers = genesis, peers
+        self._height = -1  # of the head whose phase is open
+        self._made: dict[PublicKey, CheckPost] = {}  # posts to that phase, as their authors are about to check them
+
+    def on_post(self, own: CheckPost, checks: Checks) -> None:
+        """A peer has made a post. ``checks`` are its own: what they recompute here, the node need not again."""
+        state = own.state
+        is_clear = not state.rules.contributors_per_round and state.countable == len(state.roster.contributors)
+        if state.height < self._height or not is_clear:
+            return
+        if state.height > self._height:
+            self._height, self._made = state.height, {}
+        self._made[own.post.sender] = own
+        if len(self._made) < len(state.roster.contributors):
+            return
+        made = [self._made[member] for member in by_key(state.roster.contributors)]
+        contents = {state.knowledge_root: own.knowledge} | {item.post.payload_hash: item.payload for item in made}
+        known = checks.run(Recompute(state, tuple(item.post for item in made), contents))
+        if isinstance(known, Knowledge):
+            self._foresee(self._after(state, made, known), known)
+
+    def _after(self, state: State, made: Sequence[CheckPost], known: Knowledge) -> State:
+        """The state after a block of these posts, as far as contributors depend on it."""
+        header = Header(
+            version=state.rules.version,
+            parent_hash=state.block_hash,
+            height=state.height + 1,
+            round=state.round,
+            phase=state.phase,
+            transactions_root=ZERO_HASH,
+            certificate_root=ZERO_HASH,
+            evidence_root=ZERO_HASH,
+            state_root=state.root,
+            knowledge_root=known.root,
+            bits=state.bits,
+            miner=made[0].post.sender,
+            nonce=0,
+        )
+        block = Block(header, bytes(SIGNATURE_SIZE), tuple(item.post for item in made), None, (), ())
+        return apply_block(self._genesis, state, block)
+
+    def _foresee(self, state: State, known: Knowledge) -> None:
+        if state.finished:
+            return
+        for number in sorted(state.roster.seats[member] for member in state.roster.contributors):
+            self._peers[number].foresee(state, known.data)

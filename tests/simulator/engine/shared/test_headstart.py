@@ -1,0 +1,162 @@
+"""The head start: what all will train on next is foreseen with the last contribution, or not at all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from fedchain.chain.genesis import AggregatorRule
+from fedchain.chain.knowledge import needed_contents
+from fedchain.chain.post import Post
+from fedchain.chain.state import State
+from fedchain.learning.executors.executor import Asked, Question
+from fedchain.learning.executors.inline import InlineExecutor
+from fedchain.learning.executors.outcomes import Counts
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
+from fedchain.simulator.choices import Training
+from fedchain.simulator.engine.peer import SimulatedPeer
+from fedchain.simulator.engine.shared.headstart import HeadStart
+from fedchain.simulator.run import Run, load_learner
+from fedchain.simulator.scenario import scenario_from_dict
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis, payload
+from tests.support.chain.changes import handing, living
+from tests.support.simulator.interruptions import SMALL
+
+
+class Trainee:
+    """Stands in for a peer, and notes what it is to train for."""
+
+    def __init__(self) -> None:
+        self.foreseen: list[tuple[State, bytes]] = []
+
+    def foresee(self, state: State, knowledge: bytes) -> None:
+        self.foreseen.append((state, knowledge))
+
+
+def begin(chain: ChainBuilder) -> tuple[HeadStart, list[Trainee], Checks]:
+    trainees = [Trainee() for _ in chain.state.roster.members]
+    peers = cast(Sequence[SimulatedPeer], trainees)
+    return HeadStart(chain.genesis, peers), trainees, Checks(chain.genesis, chain.rules)
+
+
+def own_checks(chain: ChainBuilder, posts: Sequence[Post]) -> list[CheckPost]:
+    state, contents = chain.state, chain.contents
+    return [CheckPost(state, contents[state.knowledge_root], post, contents[post.payload_hash]) for post in posts]
+
+
+def test_the_last_contribution_has_all_train_for_what_a_block_of_all_posts_leaves_behind() -> None:
+    chain = living()
+    chain.extend()
+    head_start, trainees, checks = begin(chain)
+    *first, last = reversed(own_checks(chain, chain.posts()))
+    for own in (*first, first[0]):  # one of them twice, as after a restart
+        head_start.on_post(own, checks)
+    assert not any(trainee.foreseen for trainee in trainees)
+    head_start.on_post(last, checks)
+    chain.extend()
+    for trainee in trainees:
+        ((state, knowledge),) = trainee.foreseen
+        expected = chain.state
+        assert (state.round, state.phase) == (expected.round, expected.phase)
+        assert (state.knowledge_root, knowledge) == (expected.knowledge_root, chain.contents[expected.knowledge_root])
+        assert (state.roster.contributors, state.amendments) == (expected.roster.contributors, expected.amendments)
+
+
+def test_the_aggregate_is_not_computed_again_for_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = ChainBuilder(genesis())
+    head_start, _, checks = begin(chain)
+    aggregate = Mock(wraps=chain.rules.aggregate)
+    monkeypatch.setattr(chain.rules, "aggregate", aggregate)
+    posts = chain.posts()
+    for own in own_checks(chain, posts):
+        head_start.on_post(own, checks)
+    contents = {item: chain.contents[item] for item in needed_contents(chain.state, posts)}
+    assert isinstance(checks.run(Recompute(chain.state, posts, contents)), Knowledge)
+    aggregate.assert_called_once()
+
+
+def test_an_aggregators_post_has_those_train_that_build_on_it_and_theirs_the_aggregator() -> None:
+    chain = ChainBuilder(genesis(phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED))
+    for is_aggregators in (False, True):
+        head_start, trainees, checks = begin(chain)
+        for own in own_checks(chain, chain.posts()):
+            head_start.on_post(own, checks)
+        chain.extend()
+        trained = {number for number, trainee in enumerate(trainees) if trainee.foreseen}
+        seats = chain.state.roster.seats
+        assert trained == {seats[member] for member in chain.state.roster.contributors}
+        assert (len(trained) == 1) is not is_aggregators
+
+
+@pytest.mark.parametrize("why", ["drawn", "owed", "last", "behind"])
+def test_where_the_next_contributors_or_their_knowledge_are_not_known_nothing_is_foreseen(why: str) -> None:
+    fields: dict[str, Any] = {
+        "drawn": {"version": 3, "contributors_per_round": 3},
+        "owed": {"version": 3, "late_rounds": 1},
+        "last": {"rounds": 1},
+        "behind": {},
+    }[why]
+    chain = ChainBuilder(genesis(**fields))
+    if why == "owed":
+        chain.extend()  # a late post needs knowledge that it was made from
+        chain.extend(posts=chain.posts()[1:])
+        assert chain.state.owed
+    head_start, trainees, checks = begin(chain)
+    own = own_checks(chain, chain.posts())
+    if why == "behind":
+        chain.extend()
+        head_start.on_post(own_checks(chain, chain.posts())[0], checks)
+    for check in own:
+        head_start.on_post(check, checks)
+    assert not any(trainee.foreseen for trainee in trainees)
+
+
+def test_an_amendment_that_begins_with_the_next_round_is_foreseen() -> None:
+    chain = living(aggregator=AggregatorRule.FIXED)
+    chain.extend(changes=[handing(chain, 1, chain.state.round + 2)])
+    head_start, trainees, checks = begin(chain)
+    for own in own_checks(chain, chain.posts()):
+        head_start.on_post(own, checks)
+    chain.extend()
+    assert chain.state.amendments.in_force
+    assert {state.amendments for trainee in trainees for state, _ in trainee.foreseen} == {chain.state.amendments}
+
+
+def test_posts_that_do_not_fit_together_are_left_to_the_nodes() -> None:
+    chain = ChainBuilder(genesis())
+    head_start, trainees, checks = begin(chain)
+    *good, last = own_checks(chain, chain.posts())
+    for own in (*good, replace(last, payload=payload(99))):  # other bytes than the post names
+        head_start.on_post(own, checks)
+    assert not any(trainee.foreseen for trainee in trainees)
+
+
+class Noting(InlineExecutor):
+    """Notes what it is asked and what it is to foresee, in order."""
+
+    noted: list[tuple[str, int, int]]
+
+    def compute(self, question: Question, state: Any = None) -> Asked:
+        self.noted.append(("asked", question.round, question.client))
+        return super().compute(question, state)
+
+    forecasts = Counts()
+
+    def foresee(self, question: Question) -> None:
+        self.noted.append(("foreseen", question.round, question.client))
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_run_foresees_a_round_of_all_before_any_message_of_it_unless_somebody_lies(lies: bool) -> None:
+    Noting.noted = []
+    adversaries = [{"behaviour": "sign-flipper", "peers": [4]}] if lies else []
+    scenario = scenario_from_dict({**SMALL, "method": "fedavg", "peers": 5, "adversaries": adversaries})
+    with Run(scenario, load_learner(scenario), training=Training(executor=Noting)) as run:
+        run.play(lambda row, witness: None)
+    for number in range(2, scenario.rounds + 1):
+        told = [(kind, client) for kind, round_number, client in Noting.noted if round_number == number]
+        foreseen = [client for kind, client in told[:5] if kind == "foreseen"]
+        assert (foreseen == [0, 1, 2, 3, 4]) is not lies, told
