@@ -21,6 +21,7 @@ import anyio
 
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
+from fedchain.crypto.exceptions import KeyFileError
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.node.core.node import Node
 from fedchain.node.shell.service import NodeStopped
@@ -138,19 +139,26 @@ class Caller:
         leave()
 
     async def _following(self, head: State) -> PrivateKey | None:
-        """The next key; None if there is none, or if a key of the past lies in its place, which another may replace.
+        """The next key; None if there is none, or if another member's or a copy of the own one lies in its place.
 
         Raises NodeStopped: it is the member's now.
         """
-        if self._next is not None:
-            if self._next.public_key not in head.roster.members:
-                return self._next
-            if has_replaced(self._next.public_key, self._own.public_key, head):
-                raise NodeStopped(f"this key was replaced by {address(self._next.public_key)}")
-        if (written := self._files.written) is None or written == self._read:
-            return None
-        self._next, self._read = await in_thread(self._files.read), written
-        return await self._following(head)
+        if (written := self._files.written) not in (None, self._read):
+            self._next, self._read = await self._newest(), written
+        if self._next is None or self._next.public_key not in head.roster.members:
+            return self._next
+        if has_replaced(self._next.public_key, self._own.public_key, head):
+            raise NodeStopped(f"this key was replaced by {address(self._next.public_key)}")
+        return None
+
+    async def _newest(self) -> PrivateKey | None:
+        """The next key as it is now. The one that was read before, if it was encrypted anew since, or is gone."""
+        try:
+            return await in_thread(self._files.read) or self._next
+        except KeyFileError:
+            if self._next is None:
+                raise
+            return self._next
 
     def _has_stood_for_long(self, service: Connected, wanted: int, *, moved: bool) -> bool:
         """Whether no block can be made by those that are here, and that has lasted."""

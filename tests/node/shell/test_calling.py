@@ -14,6 +14,7 @@ from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey, PublicKey
+from fedchain.node.membership.next_key import NextKey, protect_keys_beside
 from fedchain.node.shell.calling import Caller, has_replaced
 from fedchain.node.shell.run import limits_of
 from fedchain.node.shell.service import NodeStopped, Service
@@ -160,10 +161,11 @@ async def test_a_copy_of_the_own_key_or_of_another_member_s_is_no_next_one(follo
     assert has_replaced(NEXT.public_key, OWN.public_key, replaced().state)
 
 
+@pytest.mark.parametrize("copied", [OWN, ELDEST], ids=["of its own", "of a former one"])
 @on_trio
-async def test_a_next_key_that_takes_the_place_of_such_a_copy_is_found() -> None:
+async def test_a_next_key_that_takes_the_place_of_such_a_copy_is_found(copied: PrivateKey) -> None:
     """The member takes another key while its node runs, which makes one in the place of the copy."""
-    files = Files(OWN)
+    files = Files(copied)
     caller, before, after = Caller(OWN, files), ChainBuilder(genesis(4, version=3)).state, replaced().state
     with anyio.move_on_after(0.1):
         await caller.wait(connected(before, *OTHERS), lambda: None, WANTED)
@@ -175,6 +177,26 @@ async def test_a_next_key_that_takes_the_place_of_such_a_copy_is_found() -> None
     assert caller.key is NEXT
     with pytest.raises(NodeStopped, match="was replaced by"):
         await caller.wait(connected(after, *OTHERS), lambda: None, WANTED)
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+@on_trio
+async def test_a_node_goes_on_whose_next_key_is_encrypted_anew(is_copy: bool, tmp_path: Path) -> None:
+    """Its own key is, too: the node has both, and cannot open the files any more."""
+    path, head = tmp_path / "key", ChainBuilder(genesis(4, version=3)).state
+    OWN.save(path, None)
+    files = NextKey(path, bytes(32), None)
+    (OWN if is_copy else NEXT).save(tmp_path / "key.next", None)
+    caller = Caller(OWN, files)
+    for _ in range(2):
+        with anyio.move_on_after(0.1) as scope:
+            await caller.wait(connected(head, *OTHERS), lambda: None, WANTED)
+        assert scope.cancelled_caught
+        protect_keys_beside(path, None, "new")
+    if not is_copy:
+        await caller.wait(connected(head), lambda: None, WANTED)
+        assert caller.turn()
+        assert caller.key.public_key == NEXT.public_key
 
 
 @pytest.mark.parametrize("moves", [False, True])
