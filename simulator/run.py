@@ -118,6 +118,7 @@ def run_in_folder(
                 folder.write_waiting()
             raise
         with audience.writing:
+            folder.write_waiting()  # first: to draw takes a while, and may fail
             if options.draws:
                 folder.draw(outcome.rows, outcome.timeline, learner.histogram())
             folder.write_outcome(outcome, time.perf_counter() - begun_s)

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -101,6 +102,16 @@ def test_an_interrupted_run_leaves_all_rounds_that_were_closed(tmp_path: Path, m
     with pytest.raises(KeyboardInterrupt):
         fedchain.simulate("solo", **quick, on_round=interrupt)
     assert written == [1, 1, 1]
+    assert [row["round"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_a_run_that_cannot_be_drawn_leaves_all_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "AT_ONCE", 0)
+    monkeypatch.setattr(report, "PAUSE", 1_000_000)
+    monkeypatch.setattr(RunFolder, "draw", Mock(side_effect=KeyboardInterrupt))
+    quick: dict[str, Any] = {"peers": 2, "rounds": 3, "mining_attempts": 4, "workers": 1, "out": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        fedchain.simulate("solo", **quick, draw=True)
     assert [row["round"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3]
 
 
