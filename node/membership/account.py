@@ -158,7 +158,8 @@ def approvals_text(change: dict[str, Any], numbers: dict[str, int]) -> str:
         return ", ".join(f"peer {numbers[name]}" if name in numbers else name for name in members)
 
     by = f" ({named(change['approved'])})" if change["approved"] else ""
-    text = f"{len(change['approved'])} of {change['required']} approve{by}"
+    approving, required = len(change["approved"]), change["required"]
+    text = f"{approving} of {required} approve{by}" if approving <= required else f"{approving} approve{by}"
     return text if change["complete"] else f"{text}; not yet: {named(change['missing']) or 'nobody is left'}"
 
 

@@ -1,8 +1,9 @@
-"""Progress in the log: each new head, and large posts on their way."""
+"""Progress in the log: each new head, whether this member counts, and large posts on their way."""
 
 import logging
 import time
 
+from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import Hash
 from fedchain.node.core.node import Node
@@ -25,6 +26,23 @@ def log_head(head: State) -> None:
             "finished": head.finished,
         },
     )
+
+
+class OwnStanding:
+    """Logs when this member ceases to count, which its node may learn long after, and when it counts."""
+
+    def __init__(self) -> None:
+        self._known: Standing | None = None
+
+    def log(self, record: Member | None) -> None:
+        """``record`` is this member's at the head; None if it has none."""
+        before, self._known = self._known, None if record is None else record.standing
+        if self._known is before:
+            return
+        if self._known is Standing.AWAY:
+            log.warning("this member is away, and counts no more, until its operator says: fedchain node back FOLDER")
+        elif self._known is Standing.ACTIVE and before is not None:
+            log.info("this member counts")
 
 
 class Arrivals:

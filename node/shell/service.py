@@ -51,7 +51,7 @@ from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.guests import Guests
 from fedchain.node.shell.lookout import Lookout
 from fedchain.node.shell.outbox import EffectQueue
-from fedchain.node.shell.progress import Arrivals, log_head
+from fedchain.node.shell.progress import Arrivals, OwnStanding, log_head
 from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker
 
@@ -115,6 +115,7 @@ class Service:
         self._checks, self._disk, self._contact, self._training = checks, disk, contact, training
         self._guests = Guests(contact.network, self.node)
         self._lookout = Lookout(self.node, self.me, now().ms)
+        self._standing = OwnStanding()
         self._miner = MiningWorker(genesis.proof_function, self._on_sealed)
         self._computing = Computing(checks, disk.parts, self.handle)
         self._contributor = Contributor(
@@ -208,6 +209,7 @@ class Service:
 
     def _on_head(self) -> None:
         log_head(self.node.head)
+        self._standing.log(self.node.own_record())
         seen = self._lookout.on_head(now().ms)
         if seen is not None and self._disk.timeline is not None:
             self._start(self._disk.note_seen, seen)

@@ -93,3 +93,11 @@ def test_a_rule_of_admission_in_words() -> None:
 
 def test_every_kind_of_change_has_words() -> None:
     assert PURPOSES.keys() == set(ChangeKind)
+
+
+def test_approvals_beyond_those_required_are_not_said_to_be_of_them() -> None:
+    """It read "4 of 3 approve"."""
+    chain = living(5, admission=Admission.SPONSORS, sponsors=3)
+    three, four = (account(chain.genesis, chain.state, [joining(chain, 5, count)], []) for count in (3, 4))
+    assert any(": 3 of 3 approve (peer 0, peer 1, peer 2), until" in line for line in account_lines(three))
+    assert any(": 4 approve (peer 0, peer 1, peer 2, peer 3), until" in line for line in account_lines(four))

@@ -1,14 +1,13 @@
-"""The log tells of large posts on their way."""
+"""The log tells of large posts on their way, and whether this member counts."""
 
 import pytest
 
-from fedchain.network.messages import (
-    CHUNK_SIZE,
-    Chunk,
-    PostMessage,
-)
-from tests.support.chain.builders import genesis
-from tests.support.node.service import OTHERS, Shell, post_of, serving
+from fedchain.chain.membership.change import Change, ChangeKind
+from fedchain.chain.membership.member import Standing
+from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, PostMessage
+from tests.support.chain.builders import genesis, keys
+from tests.support.chain.changes import living, own
+from tests.support.node.service import ME, OTHERS, Shell, post_of, serving
 from tests.support.node.shell import on_trio, until
 
 
@@ -33,3 +32,30 @@ async def test_what_has_come_of_a_large_post_is_shown_and_logged(
         shell.receiver(author, Chunk(post.payload_hash, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)))
         assert "MB are here" not in service.status()["waiting_for"]
     assert caplog.text.count("fetching") == 1, "only what has changed is told"
+
+
+@on_trio
+async def test_a_member_that_the_others_let_be_away_reads_so_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Only its status said so: its node went on with blocks as if it took part."""
+    caplog.set_level("INFO")
+    shell, chain = Shell(), living(5)
+    place, teacher = chain.state.roster.seats[ME.public_key], OTHERS[0].public_key
+    voters = [key.public_key for key in keys(5)[1:]]
+
+    def teach(*changes: Change) -> None:
+        block = chain.extend(changes=changes)
+        shell.receiver(teacher, FinalMessage(block, chain.certificate(block, voters)))
+
+    async with serving(shell, chain.genesis) as service:
+        teach(own(chain, place, ChangeKind.AWAY))
+        while chain.state.records[place].standing is Standing.ACTIVE:
+            assert "counts no more" not in caplog.text
+            teach()
+        teach()
+        assert caplog.text.count("this member is away, and counts no more") == 1
+        assert "this member counts" not in caplog.text
+        teach(own(chain, place, ChangeKind.BACK))
+        while chain.state.records[place].standing is Standing.AWAY:
+            teach()
+        assert service.node.head.height == chain.state.height
+    assert caplog.text.count("this member counts") == 1
