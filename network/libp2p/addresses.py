@@ -74,7 +74,8 @@ def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[P
 def check_announced(places: Iterable[str]) -> None:
     """Raise ListenError, which names it, for the first of ``places`` that nobody could dial."""
     if wrong := [place for place in places if not is_address(place)]:
-        raise ListenError(f"{wrong[0]!r} cannot be announced: it is not of the form /ip4/…/tcp/…")
+        why = "nobody can dial port 0" if wrong[0].endswith("/tcp/0") else "it is not of the form /ip4/…/tcp/…"
+        raise ListenError(f"{wrong[0]!r} cannot be announced: {why}")
 
 
 def is_address(text: str) -> bool:
@@ -88,7 +89,7 @@ def is_address(text: str) -> bool:
         return False
     # It also reads other spellings, such as two slashes; one place shall have one name.
     is_host_and_port = len(names) == 2 and names[0] in ("ip4", "ip6", "dns", "dns4", "dns6") and names[1] == "tcp"
-    return is_host_and_port and spelling == text
+    return is_host_and_port and spelling == text and not text.endswith("/tcp/0")
 
 
 def seen_from(place: str, host: str) -> str:

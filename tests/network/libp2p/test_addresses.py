@@ -71,6 +71,7 @@ def test_other_bootstrap_addresses_are_refused(text: str, reason: str) -> None:
         "/ip4/1.2.3.4",
         "/ip4/999.1.1.1/tcp/1",
         "/ip4/1.2.3.4/tcp/99999",
+        "/ip4/1.2.3.4/tcp/0",
         "/ip4/1.2.3.4/tcp/1/ws",
         "/unix/a/tcp/1",
         "/dns/" + "a" * 200 + "/tcp/1",

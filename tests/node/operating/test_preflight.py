@@ -233,6 +233,7 @@ def has_ip6() -> bool:
 
 
 def test_addresses_of_others_are_read_before_anything_is_made(config: NodeConfig) -> None:
+    assert refused(config, announce=("/ip4/1.2.3.4/tcp/0",)).endswith("cannot be announced: nobody can dial port 0")
     assert refused(config, announce=("/ip4/1.2.3.4/udp/1",)).startswith("'/ip4/1.2.3.4/udp/1' cannot be announced")
     assert "does not end with /p2p/ and a peer id" in refused(config, bootstrap=("/ip4/1.2.3.4/tcp/1",))
 
