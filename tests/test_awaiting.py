@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedchain
-from fedchain.awaiting import wait
+from fedchain.awaiting import wait, wait_in_loop
 from fedchain.simulator.scenario import ScenarioError
 from tests.python.tasks import load
 
@@ -80,6 +80,29 @@ def test_the_work_waits_until_a_round_is_handled() -> None:
 
     assert wait(work, handle) == "done"
     assert order == ["handled 1", "after 1", "handled 2", "after 2"]
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_an_interrupt_while_the_thread_starts_ends_the_work(
+    has_started: bool, is_awaited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the run would go on for ever behind the prompt, with its processes, and keep its folder to itself."""
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            if has_started:
+                super().start()
+            raise KeyboardInterrupt
+
+    def work(told: Callable[[int], None], stop: threading.Event) -> str:
+        told(1)
+        return "done"
+
+    monkeypatch.setattr("fedchain.awaiting.threading.Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(wait_in_loop(work, print)) if is_awaited else wait(work, print)
+    assert [thread.name for thread in threading.enumerate() if thread.name == "fedchain-simulation"] == []
 
 
 def test_a_coroutine_function_is_awaited_or_refused() -> None:

@@ -35,7 +35,7 @@ class _Told(Generic[Row]):
 
 
 class _Working(Generic[Row, Result]):
-    """Work that was started.
+    """Work in a thread that :meth:`start` starts.
 
     Args:
         work: the function to run.
@@ -48,8 +48,22 @@ class _Working(Generic[Row, Result]):
         self._error: BaseException | None = None
         self.stop = threading.Event()
         """Set by the caller to end the work."""
-        self.thread = threading.Thread(target=self._run, name="fedchain-simulation", daemon=True)
-        self.thread.start()
+        self._thread = threading.Thread(target=self._run, name="fedchain-simulation", daemon=True)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread. The caller has to :meth:`end` it in any case: an interrupted start may have started it."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the work, and wait for that."""
+        self.stop.set()
+        with contextlib.suppress(RuntimeError):  # it has not begun: if it still does, it ends at once
+            self._thread.join()
 
     def result(self) -> Result:
         """The result when the work is over, or its error; call it once, since the result is not kept."""
@@ -58,6 +72,8 @@ class _Working(Generic[Row, Result]):
         return self._result.pop()
 
     def _run(self) -> None:
+        if self.stop.is_set():
+            return
         try:
             self._result.append(self._work(self._tell, self.stop))
         except BaseException as error:  # the caller raises it
@@ -77,13 +93,13 @@ def wait(work: Work[Row, Result], on_row: Callable[[Row], object]) -> Result:
     messages = SimpleQueue[_Told[Row] | None]()
     working = _Working(work, messages.put)
     try:
+        working.start()
         while (told := messages.get()) is not None:
             on_row(told.row)
             told.is_taken.set()
         return working.result()
     finally:
-        working.stop.set()
-        working.thread.join()
+        working.end()
 
 
 async def wait_in_loop(work: Work[Row, Result], on_row: Callable[[Row], object]) -> Result:
@@ -97,6 +113,7 @@ async def wait_in_loop(work: Work[Row, Result], on_row: Callable[[Row], object])
 
     working = _Working(work, put)
     try:
+        working.start()
         while (told := await messages.get()) is not None:
             answer = on_row(told.row)
             if inspect.isawaitable(answer):
@@ -105,5 +122,5 @@ async def wait_in_loop(work: Work[Row, Result], on_row: Callable[[Row], object])
         return working.result()
     finally:
         working.stop.set()
-        while working.thread.is_alive():  # a cancelled task is not cancelled again while the processes end
+        while working.goes_on:  # a cancelled task is not cancelled again while the processes end
             await asyncio.sleep(JOIN_S)
