@@ -18,7 +18,9 @@ from fedchain.learning.methods.demlearn import (
     fingerprint,
     link,
 )
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.round import Round
 from tests.support.learning.federation import (
     Federation,
@@ -164,3 +166,14 @@ def test_a_fingerprint_is_that_of_the_posted_bytes() -> None:
     assert [federation.client(client).state(DemLearnState).posted for client in range(3)] == [
         fingerprint(one) for one in read
     ]
+
+
+def test_a_hierarchy_with_as_many_groups_as_its_levels_allow_is_knowledge() -> None:
+    method = DemLearn(levels=3)
+    info = ModelInfo((("w", (1,)),), 1, 2, trainable=frozenset({"w"}), normalization=frozenset())
+    places = np.arange(16)
+    values = (places[:, None] >> np.arange(4) & 1) @ 10.0 ** np.arange(4)  # pairs of pairs of pairs
+    found = aggregate(method, flat_models([[value] for value in values]))
+    assert len(found["group.w"]) == 2**3 + 1, "eight groups of two, and the root"
+    read = decode(encode(found), method.knowledge_spec(method.phases[-1], info))
+    assert read["parents"].tolist() == found["parents"].tolist()

@@ -147,3 +147,13 @@ def test_dfpl_keeps_prototypes_on_which_all_agree(aggregation: Any) -> None:
     same = posted([0, 1], [3, 8], np.random.default_rng(0).normal(size=(2, D)))
     found = aggregate(Dfpl(aggregation=aggregation), [same] * 7)
     assert found["prototypes"].tobytes() == same["prototypes"].tobytes()
+
+
+def test_the_term_beside_cross_entropy_is_the_pull_with_its_weight() -> None:
+    known = {"labels": np.array([0, 1]), "prototypes": np.full((2, 32), 0.5, np.float32)}
+    client, round = new_client(), Round(2, known)
+    embedding, labels = torch.rand(3, 32), torch.tensor([0, 1, 2])
+    method = Dfpl(regularizer_weight=0.25)
+    weight, value = method.auxiliary(client, round)(embedding, labels)
+    assert weight == 0.25
+    assert float(value) == pytest.approx(float((embedding[:2] - 0.5).square().sum()) / (3 * 32), rel=1e-6)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fedchain.learning.aggregation.robust import RobustRule, RuleName
 from fedchain.learning.methods.fedadam import FedAdam
 from fedchain.learning.methods.fedavg import INITIAL_MODEL
+from fedchain.learning.models.model_info import ModelInfo
+from fedchain.learning.payload.codec import settle
 from fedchain.learning.payload.lazy import LazyTensors
 from fedchain.learning.round import Round, Tensors
 from tests.support.learning.federation import aggregate, examples, model_of, posts
@@ -74,3 +76,18 @@ def test_a_robust_rule_combines_each_tensor_once(rule: RuleName, monkeypatch: py
     for name in (*found, *found):
         assert found[name].shape == known[f"model.{name[-1]}"].shape
     assert combined == ["model.w", "model.b"]
+
+
+def test_without_a_first_model_the_mean_is_the_model_and_both_moments_are_zero() -> None:
+    found = aggregate(FedAdam(), [model_of([2.0]) | examples(1), model_of([6.0]) | examples(3)])
+    assert found["model.w"].tolist() == [5.0]
+    assert (found["first_moment.w"].tolist(), found["second_moment.w"].tolist()) == ([0.0], [0.0])
+
+
+def test_the_largest_change_of_a_round_has_room_in_both_moments() -> None:
+    method = FedAdam(beta1=0.0, beta2=0.0)
+    info = ModelInfo((("w", (1,)),), 1, 2, trainable=frozenset({"w"}), normalization=frozenset())
+    found = aggregate(method, [model_of([-1e6]) | examples(1)], model_of([1e6]), 2)
+    settled = settle(found, method.knowledge_spec(method.phases[-1], info))
+    assert settled["first_moment.w"].tolist() == [2e6]
+    assert settled["second_moment.w"].tolist() == [np.float32(4e12)]

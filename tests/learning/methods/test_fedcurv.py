@@ -1,11 +1,15 @@
 """FedCurv against its formulas."""
 
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from fedchain.learning.methods.fedcurv import FedCurv
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.vectors import gradient_vector, read_vector
+from fedchain.learning.payload.codec import settle
 from fedchain.learning.round import Round
 from tests.support.learning.federation import (
     Federation,
@@ -58,13 +62,14 @@ def test_fedcurvs_fisher_information_is_that_of_the_model_in_evaluation_mode() -
     torch.testing.assert_close(found, expected)
 
 
+def curved(value: float, f: float) -> dict[str, Any]:
+    """A post of one parameter with its Fisher information."""
+    sums = {"fisher": np.array([f], np.float32), "fisher_parameters": np.array([f * value], np.float32)}
+    return model_of([value]) | examples(1) | sums
+
+
 def test_fedcurv_sums_what_the_clients_of_the_round_post() -> None:
-    payloads = [
-        model_of([value])
-        | examples(1)
-        | {"fisher": np.array([f], np.float32), "fisher_parameters": np.array([f * value], np.float32)}
-        for value, f in ((2.0, 1.0), (4.0, 3.0))
-    ]
+    payloads = [curved(2.0, 1.0), curved(4.0, 3.0)]
     found = aggregate(FedCurv(), payloads)
     assert (found["fisher"].tolist(), found["fisher_parameters"].tolist()) == ([4.0], [14.0])
 
@@ -75,3 +80,16 @@ def test_fedcurv_is_fedavg_in_the_first_round() -> None:
     curv.play()
     fedavg.play()
     assert common_model(curv.known()) == common_model(fedavg.known())
+
+
+def test_a_robust_rule_gives_the_clients_mean_which_stands_for_each_of_them() -> None:
+    payloads = [curved(2.0, 1.0), curved(4.0, 3.0), curved(1.0, 1000.0)]
+    found = aggregate(FedCurv(aggregation_rule="median"), payloads)
+    assert (found["fisher"].tolist(), found["fisher_parameters"].tolist()) == ([3 * 3.0], [3 * 12.0])
+
+
+def test_a_sum_over_clients_has_room_for_the_largest_number_of_each() -> None:
+    method = FedCurv()
+    info = ModelInfo((("w", (1,)),), 1, 2, trainable=frozenset({"w"}), normalization=frozenset())
+    found = settle(aggregate(method, [curved(1.0, 1e6)] * 3), method.knowledge_spec(method.phases[-1], info))
+    assert (found["fisher"].tolist(), found["fisher_parameters"].tolist()) == ([3e6], [3e6])

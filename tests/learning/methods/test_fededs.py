@@ -294,6 +294,7 @@ def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel
     assert torch.equal(read_state(client.model), before), "the model is the common one again"
     assert posted["parts.reader"].tolist() == [EVERYBODY]
     (part,) = parts.held.values()
+    assert part["pixels"].dtype == pixel_type
     images = torch.from_numpy(unpack_images(part, (1, 8, 8)))
     assert images.shape == client.train_images.shape
     assert not torch.allclose(images, client.train_images, atol=0.5)
@@ -306,6 +307,18 @@ def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel
     with torch.no_grad():
         said = torch.softmax(again.model.forward_through(stochastic_layer(0, 64), images), dim=1)
     torch.testing.assert_close(torch.from_numpy(part["teacher"]), said)
+
+
+def test_the_encryptor_learns_by_its_own_rate() -> None:
+    """At one of next to nothing it stays what it began as, whatever the model's is, and however often it is trained."""
+    shown = []
+    for rate, passes in ((1e-30, 1), (1e-30, 3), (0.1, 3)):
+        method, parts = FedEds(**{**FEW, "encryptor_rate": rate, "encryptor_epochs": passes}), Parts()  # type: ignore[arg-type]
+        method.encrypt(client_of(40), round_of(0, parts))
+        (part,) = parts.held.values()
+        shown.append(unpack_images(part, (1, 8, 8)))
+    assert np.array_equal(shown[0], shown[1])
+    assert not np.allclose(shown[1], shown[2], atol=0.01)
 
 
 def nova_post(values: Any, norm: float) -> dict[str, Any]:

@@ -210,3 +210,19 @@ def test_heads_of_two_and_three_layers_learn_together() -> None:
     made = federation.play(3)
     assert {len(federation.client(client).info.parameters) for client in range(3)} == {4, 6}
     assert all(one.trained.local_accuracy > 0.5 for one in made)
+
+
+def test_the_term_beside_cross_entropy_is_the_contrast_with_its_weight() -> None:
+    known = {"labels": np.array([0, 1]), "prototypes": np.eye(2, 32, dtype=np.float32)}
+    method = FedPh(contrast_weight=0.25, temperature=0.5)
+    weight, value = method.auxiliary(new_client(), Round(2, known))(torch.eye(2, 32), torch.tensor([0, 1]))
+    assert weight == 0.25
+    assert float(value) == pytest.approx(math.log(1 + math.exp(-2)), rel=1e-6)
+
+
+def test_an_encrypted_number_has_room_for_a_unit_vector_and_its_noise() -> None:
+    """Nine deviations of 2 are 18; a number of a unit vector may be 1 away from 0."""
+    settings: dict[str, HyperparameterValue] = {"noise": "local", "noise_multiplier": 1.0, "encryption": "threshold"}
+    build_method("fedph", {**settings, "magnitude_max": 19.0})
+    with pytest.raises(ConfigurationError, match=r"magnitude_max is 18\.5, .* needs 19\.0"):
+        build_method("fedph", {**settings, "magnitude_max": 18.5})
