@@ -225,8 +225,12 @@ class JournalFile:
 def read_identity(path: Path) -> tuple[Hash, PublicKey]:
     """Chain id and public key of the journal at ``path``; raises JournalError."""
     try:
-        with path.open("rb") as file:
-            return _parse_header(file.read(HEADER_SIZE), path)
+        # As where it is written, a link is not followed; and a pipe in its place would keep a reader waiting for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return _parse_header(os.read(descriptor, HEADER_SIZE), path)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise JournalError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -5,6 +5,7 @@ upgrade, the resources that it holds are left out: its journal, its port and its
 """
 
 import ctypes
+import os
 import shutil
 import socket
 import time
@@ -268,7 +269,7 @@ def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> F
     from fedchain.node.custody.journal_file import JournalFile, importing_path, journal_path
 
     path = journal_path(Path(config.key), genesis.chain_id)
-    if not path.exists() and not importing_path(path).exists():
+    if not os.path.lexists(path) and not importing_path(path).exists():  # what is no file there ends a start
         if spoken := _spoken(Path(config.data), key, genesis):
             return Finding(
                 Outcome.WARN,

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from fedchain.node.custody.journal_file import (
     copy_size,
     file_size,
     journal_path,
+    read_identity,
 )
 
 MEMBERS = 4
@@ -342,6 +343,20 @@ def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     assert "Too many levels of symbolic links" in said(path)
+
+
+@pytest.mark.parametrize(
+    ("put", "why"),
+    [
+        (os.mkfifo, "is damaged, or no signing journal"),
+        (Path.mkdir, "cannot be read: Is a directory"),
+        (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+    ],
+)
+def test_what_is_no_file_in_its_place_keeps_nobody_waiting(path: Path, put: Callable[[Path], None], why: str) -> None:
+    put(path)
+    with pytest.raises(JournalError, match=why):
+        read_identity(path)
 
 
 # a disk that refuses

@@ -170,6 +170,14 @@ def test_a_journal_that_is_there_or_in_use(config: NodeConfig) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
+def test_a_link_to_nothing_in_the_journal_s_place_ends_a_start(config: NodeConfig) -> None:
+    chain_id = Genesis.decode(Path(config.genesis).read_bytes()).chain_id
+    journal_path(Path(config.key), chain_id).symlink_to("nowhere")
+    outcome, text = found(config, "journal")
+    assert (outcome, "symbolic links" in text) == ("fail", True)
+
+
+@pytest.mark.usefixtures("no_data")
 def test_a_chain_that_has_begun_makes_nobody_wait(config: NodeConfig, tmp_path: Path) -> None:
     """Members may be more than founders by then; a node that has no block, and waits for them, would wait for ever."""
     document = replace(Genesis.decode(Path(config.genesis).read_bytes()), version=3, admission=Admission.QUORUM)
