@@ -185,7 +185,7 @@ def is_own_code(kind: type) -> bool:
     return not kind.__module__.startswith("fedchain.")
 
 
-def raise_refusal(error: Exception, what: str, asked: type) -> NoReturn:
+def raise_refusal(error: BaseException, what: str, asked: type) -> NoReturn:
     """Raise a `ConfigurationError`, which begins with `what`, for an error with which a user's own class refuses to
     begin; the error itself if it is one of ours, or the class is.
     """
@@ -199,7 +199,7 @@ def asking(what: str, asked: type) -> Iterator[None]:
     """Ask a user's own class, on the founding of a federation; its errors are told as `raise_refusal` does."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise_refusal(error, f"{asked.__name__}.{what}", asked)
 
 

@@ -107,7 +107,7 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
         method = method_class(**checked)
     except TypeError as error:  # it lacks a part of the interface
         raise ConfigurationError(f"method {name}: {one_line(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise_refusal(error, f"method {name}", method_class)
     _validate_fields(name, method)
     return method

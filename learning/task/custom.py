@@ -224,7 +224,7 @@ def _build(model: Any) -> nn.Module:
         return module
     try:
         return deepcopy(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(
             f"the model cannot be copied for each member, return its class instead: {one_line(error)}"
         ) from error
@@ -311,7 +311,7 @@ def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ..
     try:
         module.to(DEVICE).eval()
         output = adapt(module, fields, inputs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         shown = ", ".join(f"{field.name} {(len(inputs), *field.shape)}" for field in fields)
         shape = tuple(inputs.shape)
         what = shown or f"shape {shape}" + ("" if inputs.is_floating_point() else f" and type {inputs.dtype}")
@@ -347,7 +347,7 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
         with torch.no_grad():
             parts = split(images.clone())
         sizes = [tuple(part.shape) for part in parts]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         shape = tuple(images.shape)
         raise ConfigurationError(f"the model cannot split inputs of shape {shape}: {one_line(error)}") from error
     wanted = [(len(images), info.embedding_size), (len(images), info.classes)]

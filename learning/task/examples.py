@@ -107,7 +107,7 @@ def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Example
             inputs = _tensor_of(f"the inputs of the {name}", x)
     except ConfigurationError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"the {name} cannot be made tensors: {one_line(error)}") from error
     if labels.is_floating_point() or labels.is_complex():
         raise ConfigurationError(f"the labels of the {name} must be integers, not {labels.dtype}")
@@ -144,7 +144,7 @@ def _read_items(name: str, data: Any) -> Examples:
     """Read a map-style data set: at once, or, where that would take much memory, whenever an item is needed."""
     try:
         count = len(data)
-    except Exception as error:  # whatever a user's data set raises
+    except (Exception, SystemExit) as error:  # whatever a user's data set raises
         raise ConfigurationError(f"the {name} has no length: {one_line(error)}") from error
     if count == 0:
         raise ConfigurationError(f"the {name} is empty")
@@ -184,7 +184,7 @@ def _reader(name: str, data: Any) -> Read:
             given = {key: _as_tensor(f"field '{key}' of {what}", x[key])[None] for key in order}
         except ConfigurationError:
             raise
-        except Exception as error:  # whatever a user's data set raises
+        except (Exception, SystemExit) as error:  # whatever a user's data set raises
             raise ConfigurationError(f"{what} is no (x, y): {one_line(error)}") from error
         row, fields = _side_by_side(what, given)
         return _Item(row[0], label, fields)

@@ -21,6 +21,7 @@ from torch.func import vmap
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.device import kept_generator
+from fedchain.learning.exceptions import OwnCodeFailed, one_line
 from fedchain.learning.training.examples import Examples, are_moved
 from fedchain.learning.training.given import Stack, Stacked, stack_given
 from fedchain.learning.training.lanes import InLanes
@@ -164,6 +165,8 @@ class _Cohort:
             yield
         except Exception as error:
             self._errors[place] = error
+        except SystemExit as error:  # of a user's own code, which would end the process
+            self._errors[place] = OwnCodeFailed(f"peer {self._trainings[place].client.index}: {one_line(error)}")
 
     def _together(self, images: torch.Tensor, labels: torch.Tensor, answers: Sequence[Any]) -> _Found | None:
         """Pass through all models at once. None, and all is as it was, if that cannot be done."""
@@ -179,7 +182,8 @@ class _Cohort:
                 found = torch.autograd.grad(losses.sum(), models.trained, materialize_grads=True)
                 gradients = self._corrected(found)
             return _Found(losses.detach(), gradients, [*zip(*map(torch.Tensor.detach, embeddings), strict=True)])
-        except Exception as error:  # torch has many names for what it cannot do; any other fault shows again one by one
+        except (Exception, SystemExit) as error:
+            # Torch has many names for what it cannot do; any other fault shows again one by one.
             _log.info("a cohort of %d is computed one by one: %s", len(answers), error)
             lanes.undo()
             self._is_together = False

@@ -63,7 +63,7 @@ class StackedModels:
         before = {name: self.values[name].clone() for name in self._buffers}
         try:
             yield
-        except Exception:
+        except BaseException:
             for name, value in before.items():
                 self.values[name].copy_(value)
             raise
@@ -81,7 +81,7 @@ class StackedModels:
             if attributes_of(model) != known:
                 raise _NotInLanes("its attributes change")
             self._keeps_attributes = True
-        except Exception:
+        except BaseException:
             for module, attributes in before:
                 vars(module).clear()
                 vars(module).update(attributes)

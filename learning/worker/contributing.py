@@ -289,7 +289,8 @@ class Contributing:
         if packing is None or round.knowledge is None:
             return payload, scalars
         generator = self.rounding(client, phase, round.number)
-        return compress(client, phase.name, packing, tensors, round, generator, self._spools), scalars
+        with self._at_work(client, "heard"):
+            return compress(client, phase.name, packing, tensors, round, generator, self._spools), scalars
 
     def rounding(self, client: Client, phase: Phase, round_number: int) -> np.random.Generator:
         """Return the randomness of a packed post, which others can repeat: it hides nothing."""
@@ -305,13 +306,18 @@ class Contributing:
 
 @contextmanager
 def _restored_on_error(client: Client, spools: Spools) -> Iterator[None]:
-    """Put the client back to its state if the work on it fails."""
+    """Put the client back to its state if the work on it fails.
+
+    Raises `OwnCodeFailed` where a user's own code would end the process, which trains others as well.
+    """
     put_back = set_aside(client, spools)
     before = {name: value.clone() for name, value in buffers_aside(client).items()}
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         put_back()
+        if isinstance(error, SystemExit):
+            raise OwnCodeFailed(f"peer {client.index}: {one_line(error)}") from error
         raise
     note_changed(client, before)
 

@@ -329,7 +329,7 @@ class Learner:
         examples = sum(len(self._examples.train_labels(client)) for client in clients)
         try:
             steps: Any = self._method.planned_steps(which, examples, round_number)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise_told(error, f"peer {index}", type(self._method))
         if not isinstance(steps, int | float | np.number) or not 0 <= steps < math.inf:
             what = f"{type(self._method).__name__}.planned_steps of phase {phase}"

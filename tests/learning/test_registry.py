@@ -135,10 +135,14 @@ class Refusing(FedAvg):
     def validate(self) -> None:
         if self.wrong == "validate":
             raise ValueError("no good")
+        if self.wrong == "validate ends":
+            raise SystemExit("no more")
 
     def validate_model(self, info: ModelInfo) -> None:
         if self.wrong == "validate_model":
             raise ValueError("no good")
+        if self.wrong == "validate_model ends":
+            raise SystemExit("no more")
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -172,6 +176,8 @@ class Refusing(FedAvg):
     [
         ("validate", r"method contributed:Refusing: ValueError: no good \(.*test_registry.py, line \d+\)$"),
         ("validate_model", r"^Refusing.validate_model: ValueError: no good \(.*test_registry.py, line \d+\)$"),
+        ("validate ends", r"method contributed:Refusing: SystemExit: no more \(.*test_registry.py, line \d+\)$"),
+        ("validate_model ends", r"^Refusing.validate_model: SystemExit: no more \(.*test_registry.py, line \d+\)$"),
         ("type", r"^phases of Refusing must be Phase objects, not 'update'$"),
         ("none", r"^Refusing has no phase in a round$"),
         ("no specs", r"^Refusing.payload_spec of phase update: TypeError: 'NoneType' object is not iterable"),

@@ -582,6 +582,23 @@ class Locked(Net):
         self.lock = Lock()
 
 
+class Ending(Net):
+    """Would end the process of all that it trains with."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return stops() if self.where == "forward" else super().forward(x)
+
+    def split(self, x: torch.Tensor) -> Any:
+        return stops() if self.where == "split" else (x, *super().forward(x))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return stops() if self.where == "copy" else Ending(self.where)
+
+
 class Rounded(Net):
     def forward(self, x: torch.Tensor) -> Any:
         embedding, logits = super().forward(x)
@@ -622,6 +639,12 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "other inputs": (
         returns((Net(inputs=5), GOOD, GOOD)),
         "the model cannot take inputs of shape (2, 4): RuntimeError",
+    ),
+    "model exits": (returns((Ending("forward"), GOOD, GOOD)), "cannot take inputs of shape (2, 4): SystemExit: not to"),
+    "split exits": (returns((Ending("split"), GOOD, GOOD)), "cannot split inputs of shape (2, 4): SystemExit: not to"),
+    "copy exits": (
+        returns((Ending("copy"), GOOD, GOOD)),
+        "cannot be copied for each member, return its class instead: ",
     ),
     "label": (returns((Net(classes=2), GOOD, GOOD)), "label 2 in the train set: a model with 2 outputs has 0 to 1"),
     "test label": (returns((Net(classes=2), points(9, classes=2), GOOD)), "label 2 in the test set"),

@@ -36,6 +36,27 @@ class Lengthless(Squares):
         raise OSError("no index")
 
 
+class Ending(Squares):
+    """Would end the process of all that read it."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def __len__(self) -> int:
+        if self.where == "length":
+            raise SystemExit("no more")
+        return super().__len__()
+
+    def __getitem__(self, place: int) -> Any:
+        if self.where == "item":
+            raise SystemExit("no more")
+        return super().__getitem__(place)
+
+    def __array__(self, *arguments: Any, **named: Any) -> Any:
+        raise SystemExit("no more")
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -134,6 +155,9 @@ def test_items_may_have_any_shape() -> None:
         ([(X[0].to_sparse(), 0)], "item 0 of the train set must be a plain tensor, not one that is sparse"),
         ([{"x": X[0].to_sparse(), "label": 0}], "field 'x' of item 0 of the train set must be a plain tensor"),
         (Lengthless(), "the train set has no length: OSError: no index"),
+        (Ending("length"), "the train set has no length: SystemExit: no more"),
+        (Ending("item"), "item 0 of the train set is no (x, y): SystemExit: no more"),
+        ((Ending("array"), Y), "the train set cannot be made tensors: SystemExit: no more"),
         (None, "the train set must be a torch Dataset with a length, or tensors (x, y), not NoneType"),
         (Stream(), "with a length, or tensors (x, y), not Stream"),
         ([3, 4], "item 0 of the train set is no (x, y): TypeError"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from torch import nn
 
 from fedchain.learning.client import Client, Forward
 from fedchain.learning.device import as_training
+from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.learning.models.base import Model
 from fedchain.learning.models.registry import MODELS, build_model
 from fedchain.learning.models.vectors import read_state
@@ -358,6 +359,8 @@ def failing(client: Client, what: str, when: int) -> Training:
 
     def given(batch: torch.Tensor) -> Weighted:
         is_now = next(given_steps) == when
+        if is_now and what == "end":
+            raise SystemExit("no more")
         if is_now and what == "given":
             raise ZeroDivisionError
         return Weighted(torch.zeros(4, 5 if is_now and what == "loss" else 3), 0.1, 3)
@@ -370,7 +373,7 @@ def failing(client: Client, what: str, when: int) -> Training:
 
 
 @pytest.mark.parametrize("kind", [Linear, Noisy])
-@pytest.mark.parametrize("what", ["given", "seen", "loss"])
+@pytest.mark.parametrize("what", ["given", "seen", "loss", "end"])
 @pytest.mark.parametrize("when", [0, 1])
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_error_is_that_of_the_client_whose_code_raised_it(
@@ -396,6 +399,29 @@ def test_a_cohort_whose_clients_all_fail_ends() -> None:
     clients = new_clients("digits-mlp", 2)
     found = train_cohort([failing(one, "given", 0) for one in clients], [*map(dropout_of, clients)], CPU)
     assert [type(one) for one in found] == [ZeroDivisionError] * 2
+
+
+class Ending(Linear):
+    """Would end the process of all in training, until it is told to go on."""
+
+    is_over: ClassVar[bool] = False
+
+    def forward(self, images: torch.Tensor) -> Any:
+        if self.is_over:
+            raise SystemExit("no more")
+        return super().forward(images)
+
+
+def test_a_model_that_would_end_the_process_is_told_by_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = new_clients("digits-mlp", 2)
+    for client in clients:
+        client.model = Ending()
+    trainings = [failing(client, "nothing", -1) for client in clients]
+    monkeypatch.setattr(Ending, "is_over", True)
+    found = train_cohort(trainings, [*map(dropout_of, clients)], CPU)
+    for client, error in zip(clients, found, strict=True):
+        assert isinstance(error, OwnCodeFailed)
+        assert str(error).startswith(f"peer {client.index}: SystemExit: no more (")
 
 
 def test_a_processor_takes_small_models_without_convolutions_and_a_card_all() -> None:

@@ -367,7 +367,12 @@ class Odd(FedAvg):
         self._do("update", client)
         return posted
 
-    def _do(self, where: str, client: Client) -> None:
+    @property
+    def states_epsilon(self) -> bool:
+        self._do("states_epsilon", None)
+        return super().states_epsilon
+
+    def _do(self, where: str, client: Any) -> None:
         if self.does == f"ends in {where}":
             raise SystemExit("no more")
         if self.does == f"swaps in {where}":
@@ -380,9 +385,19 @@ class Odd(FedAvg):
         return (lambda *_: answers[self.does]) if self.does in answers else None
 
     def planned_steps(self, phase: Any, examples: int, round_number: int) -> Any:
+        self._do("planned_steps", None)
         if self.does == "fails":
             raise KeyError("steps")
         return {"below": -3, "none": None, "endless": np.inf}.get(self.does, 3)
+
+
+class Hearing(Odd):
+    """Makes up for what its packed posts leave out."""
+
+    makes_up = True
+
+    def heard(self, client: Client, round: Round, plain: Tensors) -> None:
+        self._do("heard", client)
 
 
 KEEPS = "must change the numbers of client.model, and not put another in its place"
@@ -407,11 +422,29 @@ def test_what_an_own_method_does_as_nobody_can_use_it_is_told_and_changes_nothin
     assert learner.checkpoint(0) == before
 
 
-@pytest.mark.parametrize("where", ["receive", "update", "auxiliary"])
+@pytest.mark.parametrize("where", ["receive", "update", "auxiliary", "states_epsilon"])
 def test_an_own_method_that_ends_the_process_of_all_is_told_in_its_place(where: str) -> None:
     learner = Learner(config(f"{__name__}:Odd", does=f"ends in {where}"))
     with pytest.raises(OwnCodeFailed, match=r"^peer 2: SystemExit: no more \(.*test_learner.py, line \d+\)$"):
         learner.contribute(2, "update", 1, b"")
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("swaps in heard", rf"^peer 2: Hearing.heard {KEEPS}$"),
+        ("ends in heard", r"^peer 2: SystemExit: no more \(.*test_learner.py, line \d+\)$"),
+    ],
+)
+def test_what_an_own_method_does_as_it_hears_what_became_of_a_packed_post_changes_nothing(
+    does: str, message: str
+) -> None:
+    _, knowledge = play(config("fedavg"), 1)
+    learner = Learner(config(f"{__name__}:Hearing", does=does, compression="int8"))
+    before = learner.checkpoint(2)
+    with pytest.raises(OwnCodeFailed, match=message):
+        learner.contribute(2, "update", 2, knowledge)
+    assert learner.checkpoint(2) == before
 
 
 @pytest.mark.parametrize("does", ["swaps in receive", "ends in receive"])
@@ -429,6 +462,7 @@ def test_what_an_own_method_does_to_a_client_that_is_measured_alone_changes_noth
     [
         ("below", r"Odd.planned_steps of phase update must return a number from 0 on, not -3"),
         ("none", r"Odd.planned_steps of phase update must return a number from 0 on, not None"),
+        ("ends in planned_steps", r"^peer 1: SystemExit: no more \(.*test_learner.py, line \d+\)$"),
         ("endless", r"Odd.planned_steps of phase update must return a number from 0 on, not inf"),
         ("fails", r"peer 1: KeyError: 'steps' \(.*, line \d+\)"),
     ],
