@@ -137,3 +137,10 @@ def test_a_newcomer_is_a_member_of_all_pages(tmp_path: Path) -> None:
         assert newcomer in [item.member for item in open_round(shown, reading).contributors]
         parts = parts_of(shown, reading, {5: {}}, 3)[5]
     assert [(part.state, part.reason) for part in parts][-1:] == [("posted", "block 3 counts its post")]
+
+
+def test_of_faults_that_pages_met_the_last_ones_are_told_and_each_once(run: Path) -> None:
+    (shown,) = site(run).chains.values()
+    for number in (0, *range(10), 9, 5):
+        shown.note_trouble(f"fault {number}")
+    assert shown.troubles == tuple(f"fault {number}" for number in range(2, 10))

@@ -144,3 +144,17 @@ def test_a_part_in_which_only_lines_have_points_that_are_not_drawn_shows_all() -
     chart = line_chart("a", series, x_name="round")
     assert chart is not None
     assert chart.seen({"a.first": "5"}).lines == chart.lines
+
+
+def test_an_area_of_which_a_part_has_one_place_is_not_drawn_there() -> None:
+    areas = [("all", [(1.0, 0.25, 1.0), (2.0, 0.5, 0.75), (3.0, 0.5, 0.75)])]
+    chart = line_chart("a", [("b", [(1.0, 0.5), (3.0, 0.6)])], x_name="round", areas=areas)
+    assert chart is not None
+    assert [len(chart.seen({"a.first": first}).bands) for first in ("1", "2", "3")] == [1, 1, 0]
+
+
+def test_a_moment_at_the_beginning_has_a_mark_and_one_of_a_single_place_has_none() -> None:
+    chart = line_chart("a", [("b", [(1.0, 0.5), (5.0, 0.6)])], x_name="round", marks=[(1.0, "peer 1 crashes")])
+    assert chart is not None
+    assert [mark.place for mark in chart.marks] == [0.0]
+    assert chart.seen({"a.last": "4"}).marks == ()

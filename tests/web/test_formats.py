@@ -17,6 +17,12 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert {shown[name](None) for name in ("duration", "size", "percent", "number", "hash", "offset")} == {"–"}
 
 
+def test_nothing_at_all_is_known_and_no_dash() -> None:
+    shown = filters()
+    names = ("duration", "size", "percent", "milliseconds", "number", "offset")
+    assert [shown[name](0) for name in names] == ["0.0 s", "0 B", "0.0 %", "0.00 ms", "0", "+0.000 s"]
+
+
 def test_a_switch_is_on_or_off_in_words() -> None:
     assert [said(value) for value in (True, False, None, "", 0, 1.5, "sum")] == [
         *("yes", "no", "none", "none", "0", "1.5", "sum")
@@ -51,9 +57,13 @@ def test_a_member_is_a_link_and_a_stranger_is_text() -> None:
     name = address(GENESIS.members[1])
     assert names.number(name) == 1
     assert f'href="/run/member/1" title="{name}"' in str(names.member(name))
+    assert f"<b>1</b> <code>…{name[-8:]}</code>" in str(names.member(name)), "all addresses begin alike"
     assert str(names.member("<b>")) == "&lt;b&gt;"
     assert Names(GENESIS, "run", is_report=True).link("block/3") == "#block-3"
     assert Names(GENESIS, "run", is_report=True).link("peers") == "#blocks"
+    assert Names(GENESIS, "run", is_report=True).link(f"block/{'ab' * 32}") == "#blocks", (
+        "it has places by number alone"
+    )
 
 
 def test_times_of_a_simulation_and_of_wrong_clocks_are_no_dates() -> None:
@@ -75,3 +85,11 @@ def test_a_member_and_a_hash_cost_no_formatted_markup(monkeypatch: pytest.Monkey
         assert names.member(member).startswith('<a class="member" ')
     assert hash_text(bytes(32)).startswith("<code ")
     assert "<b>" not in hash_text("<b>" * 9)
+
+
+def test_how_long_ago_a_moment_is_stands_where_its_time_is_a_date_and_a_browser_counts() -> None:
+    moment = GENESIS.created_ms + 1_500
+    assert f'data-since="{moment}"' in Names(GENESIS, "run").age(moment)
+    assert Names(GENESIS, "run", is_virtual=True).age(moment) == ""
+    assert Names(GENESIS, "run", is_report=True).age(moment) == "", "nothing runs in a report"
+    assert Names(GENESIS, "run").age(10**15) == Names(GENESIS, "run").age(None) == ""

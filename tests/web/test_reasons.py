@@ -46,6 +46,13 @@ def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypa
     assert "waited for: its node is stopped" in page
     assert "not waited for: missed round 3" in page
     assert "Missing posts have 12.0 s from block 4 on" in page
+    idle = {"height": 4, "training": False, "address": members[1]}
+    monkeypatch.setattr(
+        "fedchain.web.chains.look_for_node", lambda folder: (idle if folder.name[-1] == "1" else None, "")
+    )
+    shown.chains["net"].ask()
+    found = client.get("/api/v1/net/open").json()
+    assert found["contributors"][1]["why"] == "", "it may wait for a file, or have nothing to post: nobody knows"
     monkeypatch.setattr("fedchain.web.chains.look_for_node", lambda folder: (None, ""))
     shown.chains["net"].ask()
     found = client.get("/api/v1/net/open").json()

@@ -80,6 +80,12 @@ def test_a_standstill_is_on_every_page_with_its_beginning_and_who_is_missing(net
         assert 'data-mark="stands still"' in network.page(path)
 
 
+def test_what_is_told_is_what_the_node_says_that_sees_most_members(network: Network) -> None:
+    network.tell(0, 1, 2, 3)
+    network.tell(1, 2, 3, since_ms=SINCE_MS + 60_000)
+    assert "since 2023-11-14 22:14:20 UTC : votes of 3 members needed, 2 are here." in network.banner()
+
+
 def test_a_federation_of_which_one_node_sees_enough_goes_on(network: Network) -> None:
     network.tell(0, 2, 3)  # it lost its own connections
     network.tell(1)
