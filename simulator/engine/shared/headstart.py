@@ -36,16 +36,16 @@ class HeadStart:
 
     def on_post(self, own: CheckPost, checks: Checks) -> None:
         """A peer has made a post. ``checks`` are its own: what they recompute here, the node need not again."""
-        state = own.state
-        is_clear = not state.rules.contributors_per_round and state.countable == len(state.roster.contributors)
+        state, contributors = own.state, own.state.roster.contributors
+        is_clear = not state.rules.contributors_per_round and state.countable == len(contributors)
         if state.height < self._height or not is_clear:
             return
         if state.height > self._height:
             self._height, self._made = state.height, {}
         self._made[own.post.sender] = own
-        if len(self._made) < len(state.roster.contributors):
+        if len(self._made) < len(contributors) or not contributors <= self._made.keys():
             return
-        made = [self._made[member] for member in by_key(state.roster.contributors)]
+        made, self._made = [self._made[member] for member in by_key(contributors)], {}  # posts may be large
         contents = {state.knowledge_root: own.knowledge} | {item.post.payload_hash: item.payload for item in made}
         known = checks.run(Recompute(state, tuple(item.post for item in made), contents))
         if isinstance(known, Knowledge):

@@ -21,7 +21,7 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.shared.headstart import HeadStart
 from fedchain.simulator.run import Run, load_learner
 from fedchain.simulator.scenario import scenario_from_dict
-from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, genesis, payload
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_vote, genesis, payload
 from tests.support.chain.changes import handing, living
 from tests.support.simulator.interruptions import SMALL
 
@@ -123,6 +123,19 @@ def test_an_amendment_that_begins_with_the_next_round_is_foreseen() -> None:
     chain.extend()
     assert chain.state.amendments.in_force
     assert {state.amendments for trainee in trainees for state, _ in trainee.foreseen} == {chain.state.amendments}
+
+
+def test_a_post_of_somebody_that_owes_none_counts_for_nobodys() -> None:
+    chain = ChainBuilder(genesis())
+    liar = chain.state.roster.members[2]
+    chain.extend(evidence=[double_vote(chain.key(liar), chain.genesis, 1)])
+    head_start, trainees, checks = begin(chain)
+    good = chain.posts()
+    for own in own_checks(chain, [*chain.posts(members=[liar]), *good[:-1]]):
+        head_start.on_post(own, checks)
+    assert not any(trainee.foreseen for trainee in trainees)
+    head_start.on_post(own_checks(chain, good[-1:])[0], checks)
+    assert [bool(trainee.foreseen) for trainee in trainees] == [True, True, False, True]
 
 
 def test_posts_that_do_not_fit_together_are_left_to_the_nodes() -> None:
