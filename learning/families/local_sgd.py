@@ -153,7 +153,7 @@ class LocalSgdMethod(Method):
             raise ConfigurationError(f"{found}; use no gradient_noise")
         if self.gradient_noise > 0 and not any(phase.trains for phase in self.phases):
             raise ConfigurationError(f"DP-SGD needs a phase of {type(self).__name__} that trains (`Phase.trains`)")
-        if self.epsilon_budget > 0 and not self.adds_noise:
+        if self.epsilon_budget > 0 and not self.adds_noise and self.gradient_noise == 0:
             raise ConfigurationError("epsilon_budget bounds nothing: the method adds no noise as it is set")
         if self.epsilon_budget > 0 and not self.states_epsilon:
             raise ConfigurationError(f"epsilon_budget bounds nothing: {NO_EPSILON}")

@@ -148,6 +148,7 @@ def test_together_with_dp_sgd_both_are_charged() -> None:
     [
         ("fedproto", {"prototype_noise": 1.0}, "prototype_noise needs prototype_source recompute"),
         ("dfpl", {"gradient_noise": 1.0}, "gradient_noise alone hides nothing here"),
+        ("dfpl", {"gradient_noise": 1.0, "epsilon_budget": 2.0}, "gradient_noise alone hides nothing here"),
         (
             "dfpl",
             {"gradient_noise": 1.0, "prototype_noise": 1.0, "batch_sampling": "poisson"},
