@@ -1,6 +1,7 @@
 """Stored chains as the pages read them: opened, lost, damaged, back again."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
 
@@ -59,6 +60,23 @@ def test_a_store_that_disappears_or_is_damaged_is_said_so_and_comes_back(tmp_pat
     assert damaged.status_code == 503
     assert "file is not a database" in damaged.text
     rmtree(folder)
+
+
+def test_a_store_that_was_damaged_when_it_was_opened_is_shown_once_a_good_one_takes_its_place(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    path, kept = folder / "chain" / "chain.sqlite", tmp_path / "kept"
+    client = TestClient(site(folder).app, base_url=HOME)
+    kept.write_bytes(path.read_bytes())
+    bad = tmp_path / "bad"
+    bad.write_bytes(path.read_bytes())
+    with closing(sqlite3.connect(bad)) as connection, connection:
+        connection.execute("UPDATE states SET checksum = x'00'")
+    bad.replace(path)
+    assert client.get("/run/blocks").status_code == 503
+    kept.replace(path)
+    assert client.get("/run/blocks").status_code == 200
 
 
 def test_another_chain_in_the_folder_is_not_shown_under_the_name_of_the_one_before(

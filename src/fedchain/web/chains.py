@@ -76,6 +76,7 @@ class Holder:
         self.trouble = ""
         """Why it cannot be read now; empty while it can."""
         self._store: Store | None = None
+        self._opened: tuple[int, int] | None = None
         self._seen: tuple[int, int, int] | None = None
         self._explorer: Explorer | None = None
         self._owner: PublicKey | None = None
@@ -94,10 +95,11 @@ class Holder:
         except OSError:
             self.close()
             raise NotFound(f"{self.place.folder} is gone, or holds no chain any more") from None
-        if self._seen is not None and self._seen[:2] != (stat.st_dev, stat.st_ino):
+        if self._opened != (stat.st_dev, stat.st_ino):  # also where what was opened could not be read
             self.close()
         if self._store is None:
             self._store = Store.open(self.place.chain, self._genesis, read_only=True)
+            self._opened = stat.st_dev, stat.st_ino
         seen = stat.st_dev, stat.st_ino, self._store.changes()
         if self._explorer is None or seen != self._seen:
             self._explorer = Explorer(self._store)
@@ -149,7 +151,7 @@ class Holder:
 
     def close(self) -> None:
         """Close the file."""
-        store, self._store, self._explorer, self._seen = self._store, None, None, None
+        store, self._store, self._explorer, self._opened, self._seen = self._store, None, None, None, None
         if store is not None:
             store.close()
 
