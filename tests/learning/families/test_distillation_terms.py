@@ -156,3 +156,10 @@ def test_an_entropy_that_no_scale_has_takes_the_nearest() -> None:
     refined = refine_by_search(logits, 1.5)
     assert refined[0].tolist() == pytest.approx(torch.softmax(logits[0] / SCALE_MAX, 0).tolist())
     assert refined[1].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_a_row_that_is_uniform_but_for_rounding_has_no_peak() -> None:
+    """Its largest number is the largest by chance: no class may become the peak by that."""
+    row = torch.full((1, 10), 0.1)
+    row[0, 3] = torch.nextafter(row[0, 3], torch.tensor(1.0))
+    assert torch.equal(refine_by_kernel(row, 0.5), row)

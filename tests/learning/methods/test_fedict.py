@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.families.distillation import Given
+from fedchain.learning.families.distillation_parts import LABELS as LABELS_PHASE
 from fedchain.learning.methods.feddkc import FedDkc
 from fedchain.learning.methods.fedgkt import FedGkt
 from fedchain.learning.methods.fedict import FedIct, Stated
 from fedchain.learning.models.registry import describe_model
+from fedchain.learning.payload.bulk import EVERYBODY, PartRef, manifest
+from fedchain.learning.payload.codec import decode, encode
 from fedchain.learning.registry import HyperparameterValue
+from fedchain.learning.round import ReadPost, Round
 from tests.support.learning.divergence import LOGITS, THEIRS, softmax, weighted_kl
 from tests.support.learning.federation import CLIENTS, Federation, config, new_client
 
@@ -132,6 +136,41 @@ def test_random_distributions_sum_to_one_and_stay(kind: Any) -> None:
     counted = FedIct()._distribution_of(new_client(40, "split-mlp-1", classes=4))
     assert counted.tolist() == [0.25] * 4 + [0.0] * 6
     assert not torch.allclose(first, counted)
+
+
+@pytest.mark.parametrize(("kind", "deviation"), [("uniform", 3 / 12**0.5), ("normal", 3.0), ("exponential", 3.0)])
+def test_random_distributions_are_softened_numbers_of_table_viii_s_spread(kind: Any, deviation: float) -> None:
+    own, drawn = new_client(40, "split-mlp-1", classes=4), list[torch.Tensor]()
+    for seed in range(400):
+        own.generator.manual_seed(seed)
+        own.state(Stated).distribution = None
+        drawn.append(FedIct(distribution=kind)._distribution_of(own).double().log())
+    assert float(torch.stack(drawn).std(dim=1).square().mean().sqrt()) == pytest.approx(deviation, rel=0.1)
+
+
+def test_a_distribution_is_that_of_the_member_s_place_where_another_missed_the_setup() -> None:
+    method = FedIct()
+    members = (b"a", b"b", b"c")
+    stated = manifest((PartRef(bytes(32), 1, "labels", EVERYBODY),), {"labels": ()})
+    posted = [
+        ReadPost(sender, stated | {"distribution": np.full(4, share, np.float32), "examples": np.array([count])})
+        for sender, share, count in ((b"a", 0.1, 5), (b"c", 0.3, 7))
+    ]
+    found = method.aggregate(LABELS_PHASE, Round(0, None, tuple(posted), members=members))
+    assert (found["clients"].tolist(), found["examples"].tolist()) == ([0, 2], [5, 7])
+
+
+def test_a_share_of_a_class_is_no_negative_number() -> None:
+    """d^S is a mean of what members state: one that took away what others have would steer all."""
+    method, info = FedIct(), describe_model("split-mlp-1", classes=4)
+    specs = method.payload_spec(LABELS_PHASE, info)
+    for share, is_taken in ((0.25, True), (-0.25, False), (1.5, False)):
+        post = encode({"distribution": np.full(4, share, np.float32), "examples": np.array([5])})
+        if is_taken:
+            decode(post, specs)
+            continue
+        with pytest.raises(InvalidPayload, match="distribution"):
+            decode(post, specs)
 
 
 def test_zeros_teach_until_the_aggregator_has_answered() -> None:

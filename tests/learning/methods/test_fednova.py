@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.methods.fednova import FedNova
+from fedchain.learning.models.model_info import ModelInfo
 from fedchain.learning.models.vectors import read_vector
+from fedchain.learning.payload.codec import decode, encode
+from fedchain.learning.registry import build_method
 from fedchain.learning.round import Round
 from tests.support.learning.federation import Federation, aggregate, common_model, config, examples, model_of, vector_of
 
@@ -76,3 +79,21 @@ def test_the_setup_puts_the_initial_model_on_the_chain() -> None:
     federation = Federation(config("fednova"))
     expected = Federation(config("fedavg")).learner.client(0).model
     assert np.array_equal(vector_of(federation.known()), read_vector(expected).numpy())
+
+
+def test_a_proximal_term_that_overshoots_the_common_model_is_refused() -> None:
+    """Beyond 1 / eta, a gradient's factor in ||a_k||_1 would change its sign from step to step."""
+    build_method("fednova", {"learning_rate": 0.1, "proximal_weight": 10.0})
+    with pytest.raises(ConfigurationError, match="proximal_weight must lie in"):
+        build_method("fednova", {"learning_rate": 0.1, "proximal_weight": 10.1})
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.5, -1.0])
+def test_a_norm_below_that_of_one_step_is_refused(norm: float) -> None:
+    """Knowledge divides by it: a liar's 0 would make that infinite for all, and a negative one turn all around."""
+    method = FedNova()
+    info = ModelInfo((("w", (1,)),), 1, 2, trainable=frozenset({"w"}), normalization=frozenset())
+    specs = method.payload_spec(method.phases[-1], info)
+    decode(encode(nova_post([1.0], 3, 1, 1.0)), specs)
+    with pytest.raises(InvalidPayload, match="normalizer"):
+        decode(encode(nova_post([1.0], 3, 1, norm)), specs)

@@ -58,6 +58,17 @@ def test_pseudo_data_climb_the_common_models_loss_and_leave_the_originals_alone(
         assert losses[0] < losses[1] < losses[2]
 
 
+def test_data_are_generated_in_evaluation_mode() -> None:
+    """In training mode an example's would depend on its batch, and would move the model's running means."""
+    method, client = FedReg(pseudo_rate=0.2, batch_size=4), new_client(12, "digits-mlp-bn")
+    statistics = {name: value.clone() for name, value in client.model.named_buffers()}
+    for generate in (lambda: list(method.generate(client)), lambda: method.generate_for_all(client)):
+        client.model.train()
+        generate()
+        assert all(torch.equal(value, statistics[name]) for name, value in client.model.named_buffers())
+        assert not client.model.training
+
+
 def test_a_generation_step_is_a_signed_gradient_step() -> None:
     client = new_client(4)
     images = client.train_images.clone().requires_grad_()

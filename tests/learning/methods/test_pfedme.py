@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.pfedme import PFedMe, PFedMeState
 from fedchain.learning.models.vectors import read_vector, write_vector
+from fedchain.learning.registry import build_method
 from fedchain.learning.round import Round
 from fedchain.learning.training.loop import draw_batches
 from tests.support.learning.federation import aggregate, examples, gradient_at, model_of, new_client, vector_of
@@ -66,3 +68,20 @@ def test_pfedme_mixes_the_mean_into_the_common_model(mixing: float, expected: fl
     payloads = [model_of([value]) | examples(1) for value in (2.0, 4.0)]
     assert aggregate(PFedMe(mixing=mixing), payloads, model_of([1.0]))["model.w"].tolist() == [expected]
     assert aggregate(PFedMe(mixing=mixing), payloads)["model.w"].tolist() == [3.0]
+
+
+def test_pfedme_starts_from_the_common_model_in_every_round() -> None:
+    method = PFedMe(local_steps=1, personal_steps=1)
+    client = new_client()
+    method.update(client, FIRST)
+    w = torch.zeros(client.info.parameter_count)
+    write_vector(client.model, w)  # the next common model
+    client.generator.manual_seed(7)
+    method.update(client, Round(2, None))
+    batch = next(draw_batches(12, 32, torch.Generator().manual_seed(7)))
+    torch.testing.assert_close(read_vector(client.model), -0.09 * gradient_at(w, batch))
+
+
+def test_momentum_is_refused_since_neither_step_of_algorithm_1_has_any() -> None:
+    with pytest.raises(ConfigurationError, match="momentum must lie in"):
+        build_method("pfedme", {"momentum": 0.5})
