@@ -7,6 +7,7 @@ word.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import SupportsIndex
 
 from fedchain.chain.genesis import FaultModel
 from fedchain.chain.membership.amendment import ADMISSION, AGGREGATOR, AMENDABLE
@@ -141,7 +142,8 @@ def _validate_amendment(name: str, row: MemberChange, peers: Mapping[int, _Peer]
 
 
 def _validate_whole(name: str, key: str, value: float) -> None:
-    if not (type(value) is int and 0 <= value <= NUMBER_MAX):
+    is_whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)  # as numbers of NumPy's are
+    if not (is_whole and 0 <= value <= NUMBER_MAX):
         raise ValueError(f"{name}: {key} is {value!r}, it must be a whole number from 0 to {NUMBER_MAX}")
 
 

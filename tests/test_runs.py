@@ -27,6 +27,7 @@ from fedchain.learning.models.base import Model
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.model_origin import read_origin
 from fedchain.node.folders import find_rows
+from fedchain.simulator.disturbances import Fault, MemberChange
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.python.tasks import Bag, Sound, load
 from tests.support.learning import lora_task
@@ -252,6 +253,18 @@ def test_numbers_of_a_scenario_and_of_a_method_may_be_of_numpy_s_too() -> None:
     scenario = Scenario(seed=seed, rounds=1, peers=3, mining_attempts=8)
     run = fedchain.simulate(FedAvg(local_steps=steps), scenario=scenario)
     assert (run.scenario.seed, run.scenario.hyperparameters) == (3, {"local_steps": 2})
+
+
+def test_numbers_of_a_row_may_be_of_numpy_s_too(tmp_path: Path) -> None:
+    at_s, peer, end = cast(Any, np.float32(0.5)), cast(Any, np.int64(2)), cast(Any, np.int64(4))
+    slow = Fault(at_s=at_s, kind="slow", peers=(peer,), factor=cast(Any, np.float32(2)))
+    moved = MemberChange(round=cast(Any, np.int64(2)), kind="amend", values={"rounds": end})
+    rows: dict[str, Any] = {"faults": [slow], "changes": [moved], "admission": "quorum"}
+    assert fedchain.simulate("solo", **rows, **QUICK, rounds=5, out=tmp_path / "run").rounds[-1].round == 4
+    named = read_toml(tmp_path / "run" / "scenario.toml", ScenarioError)
+    assert (named["faults"][0]["peers"], named["changes"][0]["values"]) == ([2], {"rounds": 4})
+    again = Scenario(rounds=5, **QUICK, faults=(slow,), changes=(moved,), admission="quorum")
+    assert len(fedchain.simulate("solo", scenario=again).rounds) == 4
 
 
 @pytest.mark.parametrize("end", [4, 6])

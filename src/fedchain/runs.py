@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import FrozenInstanceError, asdict, dataclass, fields
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -337,6 +337,8 @@ def _in_python(value: Any) -> Any:
         return {name: _in_python(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return (tuple if isinstance(value, tuple) else list)(map(_in_python, value))  # a named tuple takes no iterable
+    if is_dataclass(value) and not isinstance(value, type):  # a row, such as a fault
+        return replace(value, **{field.name: _in_python(getattr(value, field.name)) for field in fields(value)})
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
