@@ -6,10 +6,12 @@ A run or node that cannot be read says so in its own row, and hides none of the 
 import json
 import os
 import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from fedchain.chain.exceptions import ChainError
 from fedchain.chain.explorer.explorer import Explorer
@@ -108,8 +110,16 @@ def _read_simulation(folder: Path) -> Row:
         peers=int(scenario.get("peers", 0)),
         rounds=closed,
         of=asked,
-        accuracy=rows[-1].get("taa") if rows else None,
+        accuracy=_accuracy_in(rows[-1]) if rows else None,
     )
+
+
+def _accuracy_in(row: Mapping[str, Any]) -> float | None:
+    """The accuracy of a round; None if it was not measured. Raises ValueError for what is none."""
+    accuracy = row.get("taa")
+    if accuracy is None or (isinstance(accuracy, int | float) and 0 <= accuracy <= 1):
+        return accuracy
+    raise ValueError(f"taa is {accuracy!s:.40}, it must be from 0 to 1")
 
 
 def _read_node(folder: Path) -> Row:

@@ -125,6 +125,15 @@ def test_a_run_whose_scenario_says_no_number_hides_no_other(tmp_path: Path, text
     assert sorted(row.state[:15] for row in find_rows(tmp_path)) == ["cannot be read:", "finished"]
 
 
+@pytest.mark.parametrize("accuracy", ['"x"', "1" + 400 * "0", "NaN", "-1", "[]"])
+def test_a_run_whose_accuracy_is_no_number_hides_no_other(tmp_path: Path, accuracy: str) -> None:
+    simulated(tmp_path / "one")
+    (simulated(tmp_path / "two") / "metrics.jsonl").write_text(f'{{"round": 1, "taa": {accuracy}}}\n')
+    states = sorted(row.state for row in find_rows(tmp_path))
+    assert states[0].startswith("cannot be read: taa is ")
+    assert states[1:] == ["finished"]
+
+
 @pytest.mark.parametrize(("blocks", "rounds", "state"), [(3, 1, "open"), (4, 2, "finished"), (0, 0, "open")])
 def test_a_test_network_is_a_run_with_the_rounds_of_its_chain(
     tmp_path: Path, blocks: int, rounds: int, state: str
