@@ -151,7 +151,7 @@ def test_random_distributions_are_softened_numbers_of_table_viii_s_spread(kind: 
 def test_a_distribution_is_that_of_the_member_s_place_where_another_missed_the_setup() -> None:
     method = FedIct()
     members = (b"a", b"b", b"c")
-    stated = manifest((PartRef(bytes(32), 1, "labels", EVERYBODY),), {"labels": ()})
+    stated = dict(manifest((PartRef(bytes(32), 1, "labels", EVERYBODY),), {"labels": ()}))
     posted = [
         ReadPost(sender, stated | {"distribution": np.full(4, share, np.float32), "examples": np.array([count])})
         for sender, share, count in ((b"a", 0.1, 5), (b"c", 0.3, 7))

@@ -15,6 +15,11 @@ def test_the_same_labels_give_the_same_bytes_and_any_others_others() -> None:
     assert Secrets(1, bytes(ROOT_SIZE)).draw(16, "a", 1) not in drawn
 
 
+def test_labels_are_told_apart_where_each_ends() -> None:
+    """A label is a method's or a phase's name: one that ends like the beginning of another must not be drawn alike."""
+    assert len({MINE.draw(16, *labels) for labels in (("a", "b"), ("asb",), ("ab",), ("as", "b"), ("a", "sb"))}) == 5
+
+
 def test_a_source_can_be_asked_again_and_repeats_from_its_beginning() -> None:
     one, two = MINE.stream("noise"), MINE.stream("noise")
     first, second = one(8), one(8)
