@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.explorer.explorer import Explorer
@@ -10,11 +11,14 @@ from fedchain.chain.explorer.plain import numbers_of, plain, plain_proof
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.node.founding.task import rules_of
-from tests.support.chain.builders import ChainBuilder
-from tests.support.web.builders import SCRIPT, document
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.changes import joining, living
+from tests.support.chain.explored import FakeRules
+from tests.support.web.builders import SCRIPT, document, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
+from tests.support.web.site import HOME, site
 
 
 def test_the_interface_says_what_the_commands_say(client: TestClient, run: Path, chain: ChainBuilder) -> None:
@@ -59,3 +63,46 @@ def test_a_list_of_blocks_ends_where_the_chain_does(client: TestClient) -> None:
     assert heights("?limit=0") == heights("?limit=1") == [5]
     assert heights("?to=2") == [2, 1]
     assert heights("?to=0") == []
+
+
+def asked(folder: Path) -> TestClient:
+    return TestClient(site(folder, rules=lambda _: FakeRules()).app, base_url=HOME)
+
+
+def test_a_list_has_twenty_blocks_unless_others_are_asked_for(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(23)
+    client = asked(write_run(tmp_path / "run", chain))
+    lists = [client.get(f"/api/v1/run/blocks{question}").json() for question in ("", "?limit=22", "?limit=none")]
+    assert [len(blocks) for blocks in lists] == [20, 22, 20]
+
+
+def test_light_blocks_are_as_many_as_were_asked_for_or_as_an_answer_has_room_for(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heights(question: str) -> list[int]:
+        return [block["height"] for block in client.get(f"/api/v1/run/light{question}").json()]
+
+    assert heights("") == heights("?limit=1000000") == [1, 2, 3, 4, 5]
+    assert heights("?from=2&limit=2") == [2, 3]
+    assert heights("?from=6") == []
+    monkeypatch.setattr("fedchain.web.interface.LIGHT_BYTES_MAX", 1)
+    assert heights("?from=2") == [2], "one that is larger than an answer is an answer"
+
+
+def test_a_chain_is_listed_with_the_folders_of_its_nodes(tmp_path: Path, chain: ChainBuilder) -> None:
+    for number in (0, 1):
+        write_run(tmp_path / "net" / f"node-{number}", chain)
+    (found,) = asked(tmp_path / "net").get("/api/v1/chains").json()
+    assert (found["key"], found["folders"]) == ("net", ["node-0", "node-1"])
+
+
+def test_lives_are_whole_before_all_blocks_were_read_for_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.web.chains.READ_AT_ONCE", 1)
+    chain = living(5)
+    chain.extend_many(3)
+    chain.extend(changes=[joining(chain, 5)])
+    chain.extend()
+    client = asked(write_run(tmp_path / "run", chain))
+    assert len(client.get("/api/v1/run/lives").json()["lives"]) == 6
+    assert len(client.get("/api/v1/run/lives?height=1").json()["lives"]) == 5
