@@ -56,7 +56,7 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.recorder import Recorder
 from fedchain.simulator.engine.sealing import sealing
 from fedchain.simulator.engine.shared.content_pool import ContentPool
-from fedchain.simulator.engine.shared.headstart import HeadStart
+from fedchain.simulator.engine.shared.next_phase import NextPhase
 from fedchain.simulator.engine.shortfalls import Shortfalls
 from fedchain.simulator.engine.sleeping import Shifts
 from fedchain.simulator.engine.trace import Trace
@@ -170,7 +170,7 @@ class Simulation:
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
         is_foreseeable = scenario.train_ahead and not self.traitors
-        self._head_start = HeadStart(genesis, self.peers) if is_foreseeable else None
+        self._next_phase = NextPhase(genesis, self.peers) if is_foreseeable else None
         seal = self._record.remembering(sealing(genesis.proof_function))
         around = construction.surroundings(self.network, executor, seal, self)
         self.peers.extend(construction.peers(around, parts))
@@ -248,8 +248,8 @@ class Simulation:
             check = _check_of(event, effects)
             made = sha256(event.payload) if check is None else check.post.payload_hash
             self._trace.note(peer.number, "contributed", made)
-            if check is not None and self._head_start is not None:
-                self._head_start.on_post(check, peer.checks)
+            if check is not None and self._next_phase is not None:
+                self._next_phase.on_post(check, peer.checks)
         elif isinstance(event, Mined):
             self._trace.note(peer.number, "mined", event.header.hash)
         if peer.is_honest:

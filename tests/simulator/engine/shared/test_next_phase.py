@@ -1,4 +1,4 @@
-"""The head start: what all will train on next is foreseen with the last contribution, or not at all."""
+"""All train for the next phase from the last contribution to the open one on, or as peers do that are told of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.simulator.choices import Training
 from fedchain.simulator.engine.peer import SimulatedPeer
-from fedchain.simulator.engine.shared.headstart import HeadStart
+from fedchain.simulator.engine.shared.next_phase import NextPhase
 from fedchain.simulator.run import Run, load_learner
 from fedchain.simulator.scenario import scenario_from_dict
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_vote, genesis, payload
@@ -36,10 +36,10 @@ class Trainee:
         self.foreseen.append((state, knowledge))
 
 
-def begin(chain: ChainBuilder) -> tuple[HeadStart, list[Trainee], Checks]:
+def begin(chain: ChainBuilder) -> tuple[NextPhase, list[Trainee], Checks]:
     trainees = [Trainee() for _ in chain.state.roster.members]
     peers = cast(Sequence[SimulatedPeer], trainees)
-    return HeadStart(chain.genesis, peers), trainees, Checks(chain.genesis, chain.rules)
+    return NextPhase(chain.genesis, peers), trainees, Checks(chain.genesis, chain.rules)
 
 
 def own_checks(chain: ChainBuilder, posts: Sequence[Post]) -> list[CheckPost]:
@@ -50,12 +50,12 @@ def own_checks(chain: ChainBuilder, posts: Sequence[Post]) -> list[CheckPost]:
 def test_the_last_contribution_has_all_train_for_what_a_block_of_all_posts_leaves_behind() -> None:
     chain = living()
     chain.extend()
-    head_start, trainees, checks = begin(chain)
+    next_phase, trainees, checks = begin(chain)
     *first, last = reversed(own_checks(chain, chain.posts()))
     for own in (*first, first[0]):  # one of them twice, as after a restart
-        head_start.on_post(own, checks)
+        next_phase.on_post(own, checks)
     assert not any(trainee.foreseen for trainee in trainees)
-    head_start.on_post(last, checks)
+    next_phase.on_post(last, checks)
     chain.extend()
     for trainee in trainees:
         ((state, knowledge),) = trainee.foreseen
@@ -67,12 +67,12 @@ def test_the_last_contribution_has_all_train_for_what_a_block_of_all_posts_leave
 
 def test_the_aggregate_is_not_computed_again_for_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = ChainBuilder(genesis())
-    head_start, _, checks = begin(chain)
+    next_phase, _, checks = begin(chain)
     aggregate = Mock(wraps=chain.rules.aggregate)
     monkeypatch.setattr(chain.rules, "aggregate", aggregate)
     posts = chain.posts()
     for own in own_checks(chain, posts):
-        head_start.on_post(own, checks)
+        next_phase.on_post(own, checks)
     contents = {item: chain.contents[item] for item in needed_contents(chain.state, posts)}
     assert isinstance(checks.run(Recompute(chain.state, posts, contents)), Knowledge)
     aggregate.assert_called_once()
@@ -81,9 +81,9 @@ def test_the_aggregate_is_not_computed_again_for_the_block(monkeypatch: pytest.M
 def test_an_aggregators_post_has_those_train_that_build_on_it_and_theirs_the_aggregator() -> None:
     chain = ChainBuilder(genesis(phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED))
     for is_aggregators in (False, True):
-        head_start, trainees, checks = begin(chain)
+        next_phase, trainees, checks = begin(chain)
         for own in own_checks(chain, chain.posts()):
-            head_start.on_post(own, checks)
+            next_phase.on_post(own, checks)
         chain.extend()
         trained = {number for number, trainee in enumerate(trainees) if trainee.foreseen}
         seats = chain.state.roster.seats
@@ -104,22 +104,22 @@ def test_where_the_next_contributors_or_their_knowledge_are_not_known_nothing_is
         chain.extend()  # a late post needs knowledge that it was made from
         chain.extend(posts=chain.posts()[1:])
         assert chain.state.owed
-    head_start, trainees, checks = begin(chain)
+    next_phase, trainees, checks = begin(chain)
     own = own_checks(chain, chain.posts())
     if why == "behind":
         chain.extend()
-        head_start.on_post(own_checks(chain, chain.posts())[0], checks)
+        next_phase.on_post(own_checks(chain, chain.posts())[0], checks)
     for check in own:
-        head_start.on_post(check, checks)
+        next_phase.on_post(check, checks)
     assert not any(trainee.foreseen for trainee in trainees)
 
 
 def test_an_amendment_that_begins_with_the_next_round_is_foreseen() -> None:
     chain = living(aggregator=AggregatorRule.FIXED)
     chain.extend(changes=[handing(chain, 1, chain.state.round + 2)])
-    head_start, trainees, checks = begin(chain)
+    next_phase, trainees, checks = begin(chain)
     for own in own_checks(chain, chain.posts()):
-        head_start.on_post(own, checks)
+        next_phase.on_post(own, checks)
     chain.extend()
     assert chain.state.amendments.in_force
     assert {state.amendments for trainee in trainees for state, _ in trainee.foreseen} == {chain.state.amendments}
@@ -129,21 +129,21 @@ def test_a_post_of_somebody_that_owes_none_counts_for_nobodys() -> None:
     chain = ChainBuilder(genesis())
     liar = chain.state.roster.members[2]
     chain.extend(evidence=[double_vote(chain.key(liar), chain.genesis, 1)])
-    head_start, trainees, checks = begin(chain)
+    next_phase, trainees, checks = begin(chain)
     good = chain.posts()
     for own in own_checks(chain, [*chain.posts(members=[liar]), *good[:-1]]):
-        head_start.on_post(own, checks)
+        next_phase.on_post(own, checks)
     assert not any(trainee.foreseen for trainee in trainees)
-    head_start.on_post(own_checks(chain, good[-1:])[0], checks)
+    next_phase.on_post(own_checks(chain, good[-1:])[0], checks)
     assert [bool(trainee.foreseen) for trainee in trainees] == [True, True, False, True]
 
 
 def test_posts_that_do_not_fit_together_are_left_to_the_nodes() -> None:
     chain = ChainBuilder(genesis())
-    head_start, trainees, checks = begin(chain)
+    next_phase, trainees, checks = begin(chain)
     *good, last = own_checks(chain, chain.posts())
     for own in (*good, replace(last, payload=payload(99))):  # other bytes than the post names
-        head_start.on_post(own, checks)
+        next_phase.on_post(own, checks)
     assert not any(trainee.foreseen for trainee in trainees)
 
 

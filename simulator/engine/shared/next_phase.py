@@ -1,4 +1,4 @@
-"""A head start: peers train for the next phase as soon as the last contribution to the open one is computed.
+"""The next phase: peers train for it as soon as the last contribution to the open one is computed.
 
 The network tells a peer of the others' posts later, and of a candidate later still. The process that simulates all of
 them knows before what a block that counts all posts will leave behind. Processes that train would wait meanwhile: in
@@ -19,7 +19,7 @@ from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.simulator.engine.peer import SimulatedPeer
 
 
-class HeadStart:
+class NextPhase:
     """Foresees what peers contribute next, once all have contributed. Another block than that wastes this training.
 
     Where rounds draw contributors, the block's hash does so. There it says nothing.
