@@ -17,8 +17,8 @@ from fedchain.simulator.choices import NO_OPTIONS, RunOptions
 from fedchain.simulator.display import Display, round_table, summary
 from fedchain.simulator.pictures import not_held
 from fedchain.simulator.report import RunFolder, require_unfinished
-from fedchain.simulator.resuming.no_record import NO_RECORD
-from fedchain.simulator.resuming.record import reading_timeline
+from fedchain.simulator.resuming.no_record import NO_RECORD, NoRecord
+from fedchain.simulator.resuming.record import Record, reading_timeline
 from fedchain.simulator.resuming.resume import identity
 from fedchain.simulator.run import Audience, load_learner, run_in_folder
 from fedchain.simulator.scenario import Scenario, ScenarioError
@@ -51,7 +51,9 @@ def run_scenario(
     learner = _prepare(console, scenario)
     folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=options.is_resumed)
     is_kept = options.is_resumed or options.keeps_record
-    record = folder.open_record(identity(scenario), is_resumed=options.is_resumed) if is_kept else NO_RECORD
+    record: Record | NoRecord = NO_RECORD
+    if is_kept:
+        record = folder.open_record(identity(scenario, data=learner.hash_own()), is_resumed=options.is_resumed)
     if options.keep_models:
         folder.keep_models()
     display = Display(console, scenario, record.rounds_before)

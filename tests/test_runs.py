@@ -367,6 +367,28 @@ def test_a_script_opens_its_finished_run_after_it_was_edited(tmp_path: Path) -> 
     assert _printed(tmp_path, "script.py") == first + "1\n"
 
 
+def test_an_interrupted_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    """It would be a run of one set to its middle, and of another one from there on: the result of neither."""
+    moved = {"by": 0}
+
+    def changing(member: int) -> Any:
+        model, (tokens, topics), test = load(member)
+        return model, (tokens.roll(moved["by"], dims=1), topics), test
+
+    def interrupt(row: fedchain.RoundRecord) -> None:
+        raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"task": changing, "rounds": 2, "out": tmp_path / "run"} | QUICK
+    with pytest.raises(KeyboardInterrupt):
+        fedchain.simulate(on_round=interrupt, **given)
+    moved["by"] = 1
+    with pytest.raises(ScenarioError, match=r"/run was begun with data of SHA-256 .*: it cannot go on with that"):
+        fedchain.simulate(resume=True, **given)
+    moved["by"] = 0
+    whole = fedchain.simulate(**given | {"out": None})
+    assert fedchain.simulate(resume=True, **given).trace_hash == whole.trace_hash
+
+
 OWN_METHOD = """
 import sys
 from dataclasses import dataclass

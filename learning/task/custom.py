@@ -44,6 +44,7 @@ from fedchain.learning.task.adapter import EMBEDDING_NAMES, Output, adapt
 from fedchain.learning.task.choice import TaskFunction, validate_choice
 from fedchain.learning.task.data_source import DataSource, PartitionedDataSource, Share, WeightedDataSource
 from fedchain.learning.task.examples import Examples, name_of_type, read_examples, type_named, validate_labels
+from fedchain.learning.task.lazy_inputs import LazyInputs
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -91,6 +92,16 @@ class CustomDataSource:
         if (client, seed) not in self._read:
             self.share(client, seed)
         return self._read[client, seed].train.labels.numpy()
+
+    def hash_own(self, client: int, seed: int) -> str:
+        """See `DataSource`."""
+        self.train_labels(client, seed)  # reads them
+        sets, known = self._read[client, seed], dict[str, torch.Tensor]()
+        for name, part in (("train", sets.train), ("test", sets.test)):
+            known[f"{name} labels"] = part.labels
+            is_held = not isinstance(part.inputs, LazyInputs)
+            known[f"{name} inputs"] = part.inputs if is_held else torch.tensor(part.inputs.shape)
+        return hash_tensors(known)
 
     def test_set(self) -> None:
         """See `DataSource`: nobody can be measured on everybody's data."""

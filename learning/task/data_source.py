@@ -60,6 +60,10 @@ class DataSource(Protocol):
     def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
         """Return the labels (n,) of the client's training examples, as `share` with this seed gives them."""
 
+    def hash_own(self, client: int, seed: int) -> str:
+        """Return the SHA-256 of the client's examples, in hexadecimal, if they are the user's own; "" if the
+        configuration says which they are. Inputs that are not held count by their shape alone."""
+
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the images and labels that all clients can be measured on; None if they have none in common."""
 
@@ -88,6 +92,10 @@ class WeightedDataSource:
     def train_labels(self, client: int, seed: int) -> NDArray[np.int64]:
         """See `DataSource`."""
         return self._source.train_labels(client, seed)
+
+    def hash_own(self, client: int, seed: int) -> str:
+        """See `DataSource`."""
+        return self._source.hash_own(client, seed)
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """See `DataSource`."""
@@ -127,6 +135,10 @@ class PartitionedDataSource:
             return np.empty(0, dtype=np.int64)
         dataset, partition = self._load()
         return dataset.train_labels[partition.train[client]]
+
+    def hash_own(self, client: int, seed: int) -> str:
+        """See `DataSource`: their files are those of the catalogue."""
+        return ""
 
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor]:
         """See `DataSource`: all of the data set's test images, where clients' differ as those of each in turn."""

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.datasets.load import forget_datasets
@@ -48,6 +49,12 @@ class ClientExamples:
     def train_labels(self, client: int) -> NDArray[np.int64]:
         """Labels (n,) of a client's training examples."""
         return self.source.train_labels(self._config.part_of(client), self._seed(client))
+
+    def hash_own(self) -> str:
+        """The SHA-256 of the examples of all clients, in hexadecimal, if they are the user's own; "" elsewhere."""
+        clients = self._config.places_with_data
+        found = "".join(self.source.hash_own(self._config.part_of(client), self._seed(client)) for client in clients)
+        return sha256(found.encode()).hex() if found else ""
 
     def histogram(self, classes: int) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""

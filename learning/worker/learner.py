@@ -336,6 +336,10 @@ class Learner:
             raise OwnCodeFailed(f"{what} must return a number from 0 on, not {steps!r:.40}")
         return steps  # type: ignore[return-value]
 
+    def hash_own(self) -> str:
+        """The SHA-256 of the examples of all clients, in hexadecimal, if they are the user's own; "" elsewhere."""
+        return self._examples.hash_own()
+
     def histogram(self) -> NDArray[np.int64]:
         """Count the training examples of every client and class, (K, C)."""
         return self._examples.histogram(self._info.classes)

@@ -170,6 +170,10 @@ class FlippedLabels:
         """See :class:`DataSource`: the true ones."""
         return self._source.train_labels(client, seed)
 
+    def hash_own(self, client: int, seed: int) -> str:
+        """See :class:`DataSource`."""
+        return self._source.hash_own(client, seed)
+
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """See :class:`DataSource`."""
         return self._source.test_set()

@@ -164,6 +164,10 @@ class Handful:
         labels = self._source.train_labels(client, seed)
         return labels[self._kept(client, labels)]
 
+    def hash_own(self, client: int, seed: int) -> str:
+        """See :class:`DataSource`."""
+        return self._source.hash_own(client, seed)
+
     def test_set(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """See :class:`DataSource`."""
         return self._source.test_set()

@@ -247,7 +247,8 @@ def run_one(
         on_round(row.round)
 
     learner = load_learner(scenario)
-    with closing(NO_RECORD if record_folder is None else continued(record_folder, scenario)) as record:
+    kept = NO_RECORD if record_folder is None else continued(record_folder, scenario, learner.hash_own())
+    with closing(kept) as record:
         outcome = simulate(scenario, learner, keep, record=record)
     gc.collect()  # the peers form cycles, which hold the data set until they are collected
     return {

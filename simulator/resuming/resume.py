@@ -154,24 +154,25 @@ def _require_record(folder: Path) -> None:
         raise ScenarioError(f"{folder} has no record of what was computed (--no-record), so it cannot go on")
 
 
-def continued(folder: Path, scenario: Scenario) -> Record:
-    """The record of a run that goes on if it was interrupted. Raises RecordError."""
-    return (Record.open if folder.exists() else Record.create)(folder, identity(scenario))
+def continued(folder: Path, scenario: Scenario, data: str = "") -> Record:
+    """The record of a run that goes on if it was interrupted; ``data`` as of `identity`. Raises RecordError."""
+    return (Record.open if folder.exists() else Record.create)(folder, identity(scenario, data=data))
 
 
-def identity(scenario: Scenario, task: TaskFunction | None = None) -> dict[str, str]:
-    """Dependencies of a run: versions of the programs that compute, its scenario, and the user's own files.
+def identity(scenario: Scenario, task: TaskFunction | None = None, data: str = "") -> dict[str, str]:
+    """Dependencies of a run: versions of the programs that compute, its scenario, and the user's own files and data.
 
     The scenario is among them since its file in the run's folder may be changed before the run goes on.
 
     Args:
         scenario: the scenario, which may name a task and a method.
         task: the function itself, if the scenario cannot name it.
+        data: the SHA-256 of its data, in hexadecimal, if they are the user's own: :meth:`Learner.hash_own`.
     """
     known = {"fedchain": fedchain.__version__, "torch": version("torch"), "numpy": version("numpy")}
     values = {name: value for name, value in scenario.to_dict().items() if name not in _without_effect(scenario)}
     own = {"scenario": sha256(tomli_w.dumps(values).encode()).hex()} | hashes_of_own(scenario)
-    own |= hashes_of_typed(scenario, task)
+    own |= hashes_of_typed(scenario, task) | ({"data": data} if data else {})
     return known | {name: f"of SHA-256 {found[:16]}" for name, found in own.items()}
 
 

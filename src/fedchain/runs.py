@@ -463,7 +463,8 @@ class _Order:
             goes_on = self.resume and self.out.exists()
             own_code = hashes_of_result(scenario, function)
             folder = RunFolder(self.out, scenario, is_resumed=goes_on, own_code=own_code)
-            record = folder.open_record(identity(scenario, function), is_resumed=goes_on)
+            known = identity(scenario, function, learner.hash_own())
+            record = folder.open_record(known, is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()
             options = RunOptions(track=self.track, draws=self.draw, training=training)

@@ -536,6 +536,33 @@ def test_a_large_set_is_learned_from_as_a_small_one_is(monkeypatch: pytest.Monke
     assert Learner(chosen, task).contribute(1, "update", 1, b"") == made
 
 
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_data_of_one_s_own_are_known_by_their_hash(is_lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs of a set that is not held are not looked at: nobody reads all of them before they are needed."""
+
+    def hash_of(change: str = "") -> str:
+        def task(member: int) -> Any:
+            sets = {"train": points(30, member), "test": points(12, member)}
+            if member == 1 and change:
+                part, what = change.split()
+                inputs, labels = (value.clone() for value in sets[part])
+                if what == "inputs":
+                    inputs[-1, -1] += 1
+                else:
+                    labels[-1] = (labels[-1] + 1) % 3
+                sets[part] = inputs, labels
+            return Net, *(TensorDataset(*both) for both in sets.values())
+
+        return Learner(describe_task(config(), task), task).hash_own()
+
+    monkeypatch.setattr("fedchain.learning.task.examples.LAZY_SIZE", 0 if is_lazy else 2**20)
+    before = hash_of()
+    assert before == hash_of()
+    changes = ("train inputs", "train labels", "test inputs", "test labels")
+    found = {change for change in changes if hash_of(change) != before}
+    assert found == {"train labels", "test labels"} | (set() if is_lazy else {"train inputs", "test inputs"})
+
+
 def test_a_file_is_imported_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     place = tmp_path / f"mytask_{tmp_path.name}.py"

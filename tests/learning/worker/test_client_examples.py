@@ -46,6 +46,10 @@ def test_initial_models_are_a_function_of_the_seed() -> None:
     assert not torch.equal(first, other)
 
 
+def test_examples_of_the_catalogue_need_no_hash() -> None:
+    assert examples().hash_own() == ""
+
+
 def test_the_histogram_counts_the_labels_of_each_client() -> None:
     source = examples()
     histogram = source.histogram(10)
