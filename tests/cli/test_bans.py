@@ -125,6 +125,19 @@ def test_without_a_node_the_list_is_read(tmp_path: Path) -> None:
     assert " UTC  until " in line
 
 
+def test_a_ban_that_is_over_is_none_to_lift(tmp_path: Path) -> None:
+    over, kept = ban(ONE, seconds=-1.0), ban(TWO)
+    write_bans(tmp_path, [over, kept])
+    assert refused("unban", tmp_path, address(ONE)) == f"{address(ONE)} is not banned in {tmp_path}"
+    assert kept in read_bans(tmp_path)
+
+
+def test_a_ban_is_shown_with_its_beginning_and_then_its_end(tmp_path: Path) -> None:
+    write_bans(tmp_path, [Ban(ONE, "it lied", 1_700_000_000.0, 4_000_000_000.0)])
+    expected = "since 2023-11-14 22:13:20 UTC  until 2096-10-02 07:06:40 UTC  it lied"
+    assert done("bans", tmp_path) == f"{address(ONE)}  {expected}"
+
+
 def test_without_a_node_the_list_is_edited(tmp_path: Path) -> None:
     kept = ban(TWO)
     write_bans(tmp_path, [ban(ONE), kept])

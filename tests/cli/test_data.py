@@ -27,6 +27,9 @@ def test_one_data_set_is_shown_with_its_files(tmp_path: Path) -> None:
     for file in DATASETS["svhn"].files:
         assert file.md5 in shown
         assert file.url in shown
+    assert shown.startswith("svhn              10 classes    3x32x32   73,257 +  26,032  "), (
+        "to train with, and to test"
+    )
     assert "train_32x32.mat: not found" in shown
     assert f"test_32x32.mat: {tmp_path / 'test_32x32.mat'}" in shown
 

@@ -60,6 +60,17 @@ def test_one_method_is_shown_with_its_source_its_exchange_and_its_hyperparameter
     assert names == [item.name for item in fields(load_method("dfpl"))]
 
 
+def test_a_phase_is_shown_with_when_it_is_who_posts_what_and_what_stays() -> None:
+    lines = shown("fedict").splitlines()
+    phases = {line.split()[1].rstrip(","): place for place, line in enumerate(lines) if line.startswith("phase ")}
+    assert lines[phases["labels"]].endswith(", once, by each participant")
+    assert lines[phases["distill"]].endswith(", every round, by each aggregator")
+    setup = lines[phases["labels"] + 1 :][:2]
+    assert [line.split()[0] for line in setup] == ["posts", "leaves"]
+    assert "distribution" in setup[0]
+    assert "distributions" in setup[1]
+
+
 def test_a_method_of_one_s_own_is_shown_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_of_test.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
