@@ -309,7 +309,7 @@ def plan(
     with clear_errors(ScenarioError):
         given, others = divide(setting or [], PLANNED)
         options = replace(build(PlanOptions, given, "plan", ScenarioError), total_s=t_sum, out=out)
-        with settings_offered(others, {*SETTABLE, *PLANNED}):
+        with settings_offered(others, {*SETTABLE, *PLANNED}, in_file=("method", "peers")):
             scenario = load_scenario(scenario_file, with_settings({}, others))
         if options.chi is not None and not 0 < options.chi < float("inf"):
             raise ScenarioError(f"chi is {options.chi}, it must be above 0")

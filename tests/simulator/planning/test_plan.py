@@ -190,6 +190,8 @@ def test_other_methods_are_planned_without_bounds(tmp_path: Path) -> None:
         ),
         (("--set", "chi=0"), "chi is 0.0, it must be above 0"),
         (("--set", "mining_attempts=1"), "mining_attempts is 1"),
+        (("--set", "peers=4"), "--set peers: it stands in a scenario's file alone"),
+        (("--set", "rounds=4"), "unknown setting or hyper-parameter of dfpl 'rounds'; did you mean 'rounds_max'?"),
         (("none.toml",), "none.toml cannot be read"),
         (("--out", "somewhere"), "--out is 'somewhere', it must be the file of an experiment, which ends in .toml"),
         (

@@ -68,13 +68,16 @@ def divide(settings: Sequence[str], known: Container[str]) -> tuple[dict[str, An
 
 
 @contextmanager
-def settings_offered(given: Container[str], settings: Iterable[str], options: Container[str] = ()) -> Iterator[None]:
+def settings_offered(
+    given: Container[str], settings: Iterable[str], options: Container[str] = (), in_file: Container[str] = ()
+) -> Iterator[None]:
     """Have an unknown hyper-parameter answered with the names of settings, too: ``--set`` may mean either.
 
     Args:
         given: names that ``--set`` gave.
         settings: names of the settings that it takes.
         options: names that it does not take, but which are options of the command.
+        in_file: names that it does not take, but which the command's file may have.
     """
     from fedchain.learning.exceptions import ConfigurationError, UnknownName
     from fedchain.learning.registry import HYPERPARAMETER
@@ -86,6 +89,8 @@ def settings_offered(given: Container[str], settings: Iterable[str], options: Co
             raise
         if error.name in options:
             raise ConfigurationError(f"--set {error.name}: it is an option of its own, --{error.name}") from None
+        if error.name in in_file:
+            raise ConfigurationError(f"--set {error.name}: it stands in a scenario's file alone") from None
         raise UnknownName(f"setting or {error.kind}", error.name, {*error.known, *settings}) from None
 
 
