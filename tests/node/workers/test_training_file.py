@@ -1,6 +1,7 @@
 """The trainer's file holds an answer and the state after it, or is damaged."""
 
 import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def test_what_is_no_answer_is_damaged(data: bytes, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(PipeBroken, match=f"^{path} is damaged: .*; .* run: fedchain node repair {tmp_path}$"):
         read_training(path)
+
+
+def test_a_pipe_in_its_place_keeps_nobody_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "training"
+    os.mkfifo(path)
+    with pytest.raises(PipeBroken, match=f"^{path} is damaged: it is a pipe or a device, and no file; "):
+        read_training(path)
+    assert f"set aside as {path}.damaged-1; " in repair_training(path)
 
 
 def test_a_damaged_file_is_set_aside_and_no_other(tmp_path: Path) -> None:
