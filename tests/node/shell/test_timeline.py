@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import resource
 from pathlib import Path
 
@@ -74,4 +75,12 @@ def test_a_disk_that_refuses_is_told_of_once_and_ends_nothing(tmp_path: Path, ca
         file.add(LINE)
     assert [record.getMessage().rpartition(" is ")[2] for record in caplog.records] == [
         "not written any more: No such file or directory"
+    ]
+
+
+def test_a_pipe_in_its_place_does_not_hold_up_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "timeline.jsonl")
+    TimelineFile(tmp_path / "timeline.jsonl").add(LINE)
+    assert caplog.messages == [
+        f"{tmp_path}/timeline.jsonl is not written any more: it is a pipe or a device, and no file"
     ]
