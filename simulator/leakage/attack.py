@@ -113,8 +113,7 @@ def view_of(config: LearningConfig) -> View:
     Raises:
         ConfigurationError: the data set is not built in, or its examples are not images.
     """
-    if config.dataset not in DATASETS or len(DATASETS[config.dataset].shape) != 3:
-        raise ConfigurationError(f"data set '{config.dataset}': only images of the built-in data sets can be compared")
+    require_built_in_images(config.dataset)
     dataset = load_examples(config)
     extremes = np.zeros((2, *dataset.info.shape))
     extremes[1] = dataset.info.pixel_max
@@ -124,6 +123,12 @@ def view_of(config: LearningConfig) -> View:
     labels = torch.from_numpy(dataset.test_labels)
     means = mean_images(pixels.to_pixels(known), labels, dataset.classes)
     return View(pixels, dataset.info.shape, means)
+
+
+def require_built_in_images(dataset: str) -> None:
+    """Raise ConfigurationError for a data set that is not built in, or whose examples are not images."""
+    if dataset not in DATASETS or len(DATASETS[dataset].shape) != 3:
+        raise ConfigurationError(f"data set '{dataset}': only images of the built-in data sets can be compared")
 
 
 def require_plain_images(config: LearningConfig) -> None:
@@ -159,9 +164,17 @@ def attack_methods(
 
 
 def posts_prototypes(scenario: Scenario) -> bool:
-    """Whether the scenario's clients post prototypes and no parameters."""
+    """Whether the scenario's clients post prototypes and no parameters.
+
+    Raises:
+        ConfigurationError: nobody can read them.
+    """
     method = build_method(scenario.learning_config().method, dict(scenario.hyperparameters))
-    return isinstance(method, PrototypeMethod)
+    if not isinstance(method, PrototypeMethod):
+        return False
+    if method.encrypts:
+        raise ConfigurationError(f"{scenario.method} encrypts its prototypes here: a post shows none to be attacked")
+    return True
 
 
 def attack_updates(

@@ -28,6 +28,8 @@ from tests.support.simulator.leaking import invert, sets
         (("--method", "fedavg", *sets(known_pairs=3)), "known_pairs are of encrypted images"),
         (("--method", "fededs", *sets(model="digits-mlp")), "ends with a pooling"),
         (sets(dataset="tmd", data_dir="nowhere"), "tmd"),
+        (sets(task="own.py:load"), "data set 'own': only images of the built-in data sets can be compared"),
+        (("--method", "dfpl", *sets(encryption="threshold")), "dfpl encrypts its prototypes here: a post shows none"),
     ],
 )
 def test_a_request_that_means_nothing_is_one_line(arguments: tuple[str, ...], words: str) -> None:

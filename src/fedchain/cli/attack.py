@@ -12,6 +12,7 @@ from fedchain.cli.common.settings import Row, Set, divide, rows_of, settings_off
 from fedchain.cli.simulate import IN_FILE, scenario_rows
 from fedchain.files.layout import free_folder
 from fedchain.files.tables import build, read_toml
+from fedchain.learning.config import OWN
 from fedchain.simulator.leakage.settings import Inversion
 from fedchain.simulator.scenario import Scenario, ScenarioError, scenario_from_dict
 
@@ -112,6 +113,10 @@ def _scenario(path: Path | None, method: str, options: Inversion, settings: Mapp
         raise ScenarioError("known_pairs are of encrypted images, which --method fededs posts")
     values["hyperparameters"] = dict(values.get("hyperparameters", {})) | hyperparameters
     scenario = scenario_from_dict(values | {"peers": options.images})
+    if scenario.task or scenario.dataset == OWN:
+        from fedchain.simulator.leakage.attack import require_built_in_images  # slow to import
+
+        require_built_in_images(OWN)
     scenario.validate()
     return scenario, is_given
 
