@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fedchain.learning.client import Forward
 from fedchain.learning.exceptions import TrainingDiverged
 from fedchain.learning.models.vectors import read_vector
-from fedchain.learning.training.loop import Correction, Training, draw_batches, run_steps, train
+from fedchain.learning.training.loop import Correction, Training, draw_batches, run_steps, take_batch, train
 from tests.support.learning.linear_client import new_client, schedule
 
 
@@ -114,6 +114,7 @@ def test_the_loss_is_given_the_rows_of_the_same_examples() -> None:
 
 def test_a_method_may_take_its_own_steps() -> None:
     client = new_client()
+    client.model.eval()  # as an evaluation leaves it
     before = read_vector(client.model)
     shapes = []
 
@@ -127,3 +128,14 @@ def test_a_method_may_take_its_own_steps() -> None:
     assert shapes == [(4, 1, 8, 8)] * 6
     assert client.steps == 6
     assert torch.equal(read_vector(client.model), before)
+
+
+def test_images_are_augmented_anew_in_each_step_from_the_client_s_generator() -> None:
+    def shifts(seed: int) -> list[float]:
+        client = new_client()
+        client.generator.manual_seed(seed)
+        client.augmentation = lambda images, generator: images * 0 + torch.rand(1, generator=generator)
+        return [float(take_batch(client, torch.arange(4))[0].mean()) for _ in range(3)]
+
+    assert len({*shifts(1), *shifts(2)}) == 6
+    assert shifts(1) == shifts(1)

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from fedchain.simulator.disturbances import Trouble
 from fedchain.simulator.scenario import ScenarioError, load_scenario
 from fedchain.web.course.scenario import moments, peers_text, read_scenario, rows_of, span_text
+from fedchain.web.pages.blocks import timed_blocks
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import text_of
 from tests.support.web.site import HOME, site
@@ -85,6 +86,17 @@ def test_charts_and_timelines_mark_the_round_in_which_it_happened(client: TestCl
     assert blocks.count('<path class="moment"') == 3
     assert "peer 1 down (12.0 s)" in text_of(client, "/a-run/block/2")
     assert "peer 1 down" not in text_of(client, "/a-run/block/3")
+
+
+def test_a_moment_stands_on_the_bar_of_its_block_where_it_was(folder: Path) -> None:
+    """The second block took from 10 to 20 s, the fourth from 30 to 40 s."""
+    (shown,) = site(folder).chains.values()
+    with shown.reading() as reading:
+        found = {height: timed_blocks(shown, reading, height, height)[0].moments for height in (2, 3, 4)}
+    ((place, text),) = found[2]
+    assert (round(place, 3), text) == (200.0, "peer 1 down (12.0 s)")
+    assert found[3] == ()
+    assert [place for place, _ in found[4]] == pytest.approx([100.0, 300.0])
 
 
 def test_a_member_s_page_tells_its_own_troubles(client: TestClient) -> None:
@@ -168,3 +180,9 @@ def test_the_times_of_blocks_are_read_once_for_all_troubles() -> None:
     found = [Trouble("slow", (1,), float(second), second + 0.5, "") for second in range(40)]
     assert [rounds for *_, rounds in rows_of(found, lines, 0)][:3] == [[1], [1, 2], [2, 3]]
     assert read == len(lines)
+
+
+def test_what_went_wrong_before_the_lowest_block_that_is_held_was_in_no_round_that_is_known() -> None:
+    lines: Any = [SimpleNamespace(height=height, round=height, time_ms=1_000 * height) for height in range(3, 7)]
+    ((*_, rounds),) = rows_of([Trouble("slow", (1,), 0.5, 4.5, "")], lines, 0)
+    assert rounds == [5]

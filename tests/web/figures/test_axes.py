@@ -60,6 +60,9 @@ def test_an_axis_of_hardly_any_span_holds_its_values(
         (0.0123, "", "0.012"),
         (0.000012, "s", "1.20e-05 s"),
         (0.0, "", "0.000"),
+        (-1234.5, "B", "-1,234 B"),
+        (-123.45, "", "-123.5"),
+        (-0.000012, "s", "-1.20e-05 s"),
     ],
 )
 def test_a_value_keeps_digits_that_tell_it_from_zero(value: float, unit: str, text: str) -> None:

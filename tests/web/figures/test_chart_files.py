@@ -81,8 +81,20 @@ def test_strokes_are_those_of_the_pages() -> None:
         assert (found[1] or "") == dashes
 
 
-def test_a_name_is_no_formula() -> None:
-    chart = line_chart("a", [('=HYPERLINK("x")', [(1.0, 2.0)])], x_name="round")
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@"])
+def test_a_name_is_no_formula(begin: str) -> None:
+    chart = line_chart("a", [(f'{begin}HYPERLINK("x")', [(1.0, 2.0)])], x_name="round")
     assert chart is not None
     (_, name), _ = csv.reader(chart_csv(chart).splitlines())
-    assert name == '\'=HYPERLINK("x")'
+    assert name == f'\'{begin}HYPERLINK("x")'
+
+
+def test_an_area_is_in_the_file_with_both_limits() -> None:
+    areas = [("all", [(1.0, 0.25, 1.0), (2.0, 0.5, 0.75)])]
+    chart = line_chart("a", [("mean", [(1.0, 0.5), (2.0, 0.6)])], x_name="round", unit="%", areas=areas)
+    assert chart is not None
+    assert chart_csv(chart).splitlines() == [
+        'round,mean (fraction),"all, lowest (fraction)","all, highest (fraction)"',
+        "1,0.5,0.25,1.0",
+        "2,0.6,0.5,0.75",
+    ]

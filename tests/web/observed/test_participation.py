@@ -18,7 +18,8 @@ from fedchain.cli.explorer import explorer
 from fedchain.files.layout import MEMBERS_FILE, SCENARIO_FILE, TIMELINE_FILE
 from fedchain.files.members import MemberAccuracy, members_text, read_members
 from fedchain.node.shell.timeline import NothingPosted, SeenBlock, SeenPost, TimelineFile
-from fedchain.web.observed.participation import SIGNS
+from fedchain.web.formats import Names
+from fedchain.web.observed.participation import SIGNS, grid
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, genesis, keys
 from tests.support.chain.changes import handing, joining, living, own
 from tests.support.chain.explored import write
@@ -254,3 +255,32 @@ def test_a_run_shows_its_silent_members_and_its_accuracies(tmp_path: Path) -> No
     assert posted == sum(row.posts for row in outcome.rows)
     measured = {(item.member, item.round): item.accuracy for item in read_members(folder)}
     assert {(n, part.round): part.accuracy for n in parts for part in parts[n] if part.accuracy is not None} == measured
+
+
+def test_an_accuracy_is_that_of_its_round_where_a_round_has_several_blocks(tmp_path: Path) -> None:
+    chain, path = ChainBuilder(genesis(4, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED)), tmp_path / "run"
+    chain.extend_many(4)
+    with Store.create(path / "chain", chain.genesis) as store:
+        write(store, chain)
+    (path / SCENARIO_FILE).write_text("")
+    (path / MEMBERS_FILE).write_text(members_text([MemberAccuracy(1, 0, 0.25), MemberAccuracy(2, 0, 0.75)]))
+    parts = client(path).get("/api/v1/run/member/0").json()["rounds"]
+    assert [(part["round"], part["accuracy"]) for part in parts] == [(1, 0.25), (2, 0.75)]
+
+
+def test_a_crime_in_a_block_that_is_not_held_was_before_all_that_are(tmp_path: Path) -> None:
+    chain, path = ChainBuilder(genesis(5)), tmp_path / "run"
+    chain.extend()
+    chain.extend(evidence=[double_post(keys(5)[4], chain.genesis, 2)])
+    for _ in range(2):
+        chain.extend(posts=some(chain, 4))
+    with Store.create(path / "chain", chain.genesis) as store:
+        write(store, chain, base=3)
+    parts = client(path).get("/api/v1/run/member/4").json()["rounds"]
+    assert [part["state"] for part in parts] == ["refused", "refused"]
+
+
+def test_members_that_fell_out_of_one_block_have_reasons_of_their_own() -> None:
+    parts = {number: [RoundPart(1, "refused", 1, reason)] for number, reason in ((3, "too large"), (4, "no numbers"))}
+    cells = [state_of(row)[2:] for _, row in grid(parts, Names(genesis(5), "run"))]
+    assert cells == [("refused", "too large"), ("refused", "no numbers")]

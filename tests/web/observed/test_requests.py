@@ -104,3 +104,11 @@ def test_a_node_that_does_not_answer_hides_nothing(network: Network) -> None:
         True,
         "leaves",
     )
+
+
+def test_the_request_that_ends_first_is_told_first(network: Network) -> None:
+    chain, member = network.chain, network.chain.genesis.members[4]
+    asked = [propose_removal(member, "silent", sequence=0, until=until) for until in (9, 5, 7, 6, 8)]
+    network.told[0] = proposed(chain.genesis, chain.state, asked, [])
+    network.look()
+    assert [request.until for request in open_requests(network.shown)] == [5, 6, 7, 8, 9]

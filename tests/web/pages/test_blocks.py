@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.web.pages.blocks import block, blocks, find_proof, find_transaction
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
-from tests.support.web.builders import lying_block
+from tests.support.web.builders import lying_block, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
@@ -54,3 +56,41 @@ def test_a_false_aggregate_is_red_with_both_hashes(tmp_path: Path) -> None:
 def _first_root(chain: ChainBuilder, block: Any) -> bytes:
     root: bytes = chain.blocks[block.header.parent_hash].header.knowledge_root
     return root
+
+
+def test_a_post_is_found_before_all_blocks_were_read_for_pages(
+    run: Path, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.web.chains.READ_AT_ONCE", 1)
+    post = chain.blocks[chain.tip].transactions[0].hash.hex()
+    for page in ("tx", "proof"):
+        (shown,) = site(run).chains.values()
+        with shown.reading() as reading:
+            assert not reading.is_complete
+            assert find_transaction(reading, post).block.height == 5
+            assert find_proof(reading, post).header.height == 5
+        assert post in text_of(TestClient(site(run).app, base_url=HOME), f"/run/{page}/{post}")
+
+
+def test_a_list_has_forty_blocks_and_the_next_one_those_below(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(45)
+    (shown,) = site(write_run(tmp_path / "run", chain), rules=lambda _: FakeRules()).chains.values()
+    with shown.reading() as reading:
+        first, second = (blocks(shown, reading, question) for question in ({}, {"to": "5"}))
+    assert [item.summary.height for item in first["blocks"]] == [*range(45, 5, -1)]
+    assert (first["first"], first["last"]) == (6, 45)
+    assert [item.summary.height for item in second["blocks"]] == [5, 4, 3, 2, 1]
+
+
+def test_the_lowest_block_that_is_held_leads_to_none_below_and_took_nobody_knows_how_long(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(5)
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain, base=3)
+    (shown,) = site(tmp_path / "run", rules=lambda _: FakeRules()).chains.values()
+    with shown.reading() as reading:
+        lowest, next_one = (block(shown, reading, name) for name in ("3", "4"))
+    assert (lowest["below"], lowest["above"], lowest["timed"].took_ms) == (None, 4, None)
+    assert (next_one["below"], next_one["above"]) == (3, 5)
+    assert next_one["timed"].took_ms > 0

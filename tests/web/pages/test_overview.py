@@ -1,5 +1,7 @@
 """The overview of a chain, its genesis document, and several runs side by side."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chains import Chain
+from fedchain.web.pages.overview import compare, home, learning_of
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.changes import UNTIL, approved, living
 from tests.support.chain.explored import FakeRules, write
@@ -101,3 +104,37 @@ def test_several_runs_are_listed_and_compared(tmp_path: Path, chain: ChainBuilde
     assert "60.0 %" in shown
     assert "90.0 %" in shown
     assert "90.0 %" not in client.get("/compare?chain=a").text
+
+
+def test_a_run_is_compared_by_its_last_and_its_best_accuracy_and_by_what_it_sent(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    folder = write_run(tmp_path / "run", chain)
+    rows = ({"round": number, "taa": taa, "training_s": 7.0} for number, taa in enumerate((0.5, 0.9, 0.6), 1))
+    lines = [json.dumps(row | {"bytes_sent_per_peer": 100 * row["round"]}) for row in rows]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    chains = site(folder).chains.values()
+    for shown in chains:
+        shown.look()
+    found = compare([*chains])
+    (row,) = found["rows"]
+    assert (row["last"], row["best"]) == (0.6, 0.9)
+    readings = {chart.title: chart.lines[0].readings.y for chart in found["charts"]}
+    assert readings == {
+        "mean accuracy on the members' own test sets": "50.0 %;90.0 %;60.0 %",
+        "bytes that a member sent": "100.0 B;200.0 B;300.0 B",
+    }
+
+
+def test_the_overview_has_the_ten_newest_blocks_head_first(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(12)
+    (shown,) = site(write_run(tmp_path / "run", chain), rules=lambda _: FakeRules()).chains.values()
+    with shown.reading() as reading:
+        assert [item.summary.height for item in home(shown, reading, {})["blocks"]] == [*range(12, 2, -1)]
+
+
+def test_a_long_value_of_the_learning_task_is_told_by_its_size() -> None:
+    texts = (("hyperparameters", '[["a", true]]'), ("material", json.dumps("y" * 200)), ("task", json.dumps("x" * 100)))
+    shown = learning_of(replace(document(), learning=texts))
+    assert shown == [("hyperparameters: a", "yes"), ("material", "202 characters"), ("task", "x" * 100)]
