@@ -15,6 +15,7 @@ from fedchain.files.layout import (
     ADDRESS_FILE,
     BAN_FILE,
     CHAIN_FOLDER,
+    DATABASE,
     INVITATION_FILE,
     INVITATIONS_FILE,
     KEY_FILE,
@@ -249,7 +250,8 @@ def _check_parent(path: Path) -> None:
 
 
 def check_chain(folder: Path, genesis_path: Path) -> None:
-    """Raise NodeConfigError if the folder holds another federation's chain, or one that is being written to.
+    """Raise NodeConfigError if the folder holds another federation's chain, or one that cannot be written to, as while
+    another process does.
 
     If the disk refuses, the error is NodeFailed: a later start may work.
     """
@@ -264,6 +266,10 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
         raise NodeConfigError(str(error)) from None
     try:
         Store.open(folder, genesis, read_only=True).close()
+        if not os.access(path := folder / DATABASE, os.W_OK):
+            found = path.stat()
+            owner = f"it belongs to user {found.st_uid}, this process runs as {os.geteuid()}"
+            raise NodeConfigError(f"{path} cannot be written to: {owner}, and its mode is {found.st_mode & 0o777:04o}")
         os.close(take_lock(folder))
     except NotFound:
         return

@@ -316,6 +316,20 @@ def test_a_folder_that_another_process_writes(config: NodeConfig) -> None:
     check(config)
 
 
+def test_a_chain_that_may_only_be_read(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, usual = Path(config.data) / CHAIN_FOLDER, os.access
+    Store.create(folder, genesis(2)).close()
+    path, me = folder / DATABASE, os.geteuid()
+    path.chmod(0o400)
+
+    def access(place: Path, mode: int) -> bool:  # the administrator may write everywhere
+        return place != path and usual(place, mode)
+
+    monkeypatch.setattr("os.access", access)
+    owner = f"it belongs to user {me}, this process runs as {me}"
+    assert refused(config) == f"{path} cannot be written to: {owner}, and its mode is 0400"
+
+
 def test_a_damaged_chain(config: NodeConfig) -> None:
     folder = Path(config.data) / CHAIN_FOLDER
     Store.create(folder, genesis(2)).close()
