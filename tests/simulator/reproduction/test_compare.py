@@ -7,7 +7,7 @@ import pytest
 
 from fedchain.simulator.reproduction.compare import build_comparison
 from fedchain.simulator.reproduction.experiment import load_experiment
-from fedchain.simulator.scenario import Scenario
+from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.cli_compare import compare
 from tests.support.cli_compare import ran as ran
 from tests.support.cli_compare import undrawn as undrawn
@@ -45,3 +45,14 @@ def test_the_file_of_a_comparison_is_a_whole_experiment(ran: list[Scenario], tmp
     assert experiment.variants[0].in_cell == {"batch_size=8": {"batch_size": 8}, "batch_size=16": {"batch_size": 16}}
     done = {json.loads(path.read_text())["scenario"]["method"] for path in (tmp_path / "out" / "results").iterdir()}
     assert done == {"dfpl", "fedavg"}
+
+
+def test_the_worst_member_stands_beside_the_members_mean_alone() -> None:
+    experiment = build_comparison(["dfpl"], 1, {}, {}, [], ["tal", "posts"])
+    assert [column.metric for column in experiment.columns] == ["tal", "posts"]
+
+
+def test_more_combinations_than_anybody_means_are_refused() -> None:
+    sweeps = [f"{name}={','.join(map(str, range(1, count)))}" for name, count in (("batch_size", 41), ("peers", 27))]
+    with pytest.raises(ScenarioError, match="sweep has 1040 combinations, at most 1000 are compared"):
+        build_comparison(["dfpl"], 1, {}, {}, sweeps, ["taa"])

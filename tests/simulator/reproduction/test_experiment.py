@@ -109,6 +109,8 @@ def test_runs_are_shared_by_columns_unless_the_method_knows_the_number_of_rounds
     runs = list(load(tmp_path, text).runs({}))
     assert len(runs) == 8
     assert {(run.scenario.rounds, run.scenario.hyperparameters["rounds"]) for run in runs} == {(1, 1), (2, 2)}
+    fewer = [run.scenario for run in load(tmp_path, text).runs({"rounds": 1})]
+    assert [(scenario.rounds, scenario.hyperparameters["rounds"]) for scenario in fewer] == [(1, 1)] * 4
 
 
 def test_settings_of_experiment_cell_variant_and_both_lie_on_top_of_each_other(tmp_path: Path) -> None:
