@@ -270,6 +270,9 @@ def _check_journal(config: NodeConfig, key: "PrivateKey", genesis: Genesis) -> F
 
     path = journal_path(Path(config.key), genesis.chain_id)
     if not os.path.lexists(path) and not importing_path(path).exists():  # what is no file there ends a start
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            remedy = "put the key file into a folder that the node may write to"
+            raise NodeConfigError(f"{path} cannot be made: {path.parent} cannot be written to; {remedy}")
         if spoken := _spoken(Path(config.data), key, genesis):
             return Finding(
                 Outcome.WARN,

@@ -178,6 +178,14 @@ def test_a_link_to_nothing_in_the_journal_s_place_ends_a_start(config: NodeConfi
 
 
 @pytest.mark.usefixtures("no_data")
+def test_a_key_in_a_folder_that_takes_no_journal(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, usual = Path(config.key).resolve().parent, os.access
+    monkeypatch.setattr("os.access", lambda place, mode: place != folder and usual(place, mode))
+    outcome, text = found(config, "journal")
+    assert (outcome, f"cannot be made: {folder} cannot be written to; put the key file into" in text) == ("fail", True)
+
+
+@pytest.mark.usefixtures("no_data")
 def test_a_chain_that_has_begun_makes_nobody_wait(config: NodeConfig, tmp_path: Path) -> None:
     """Members may be more than founders by then; a node that has no block, and waits for them, would wait for ever."""
     document = replace(Genesis.decode(Path(config.genesis).read_bytes()), version=3, admission=Admission.QUORUM)
