@@ -8,7 +8,9 @@ from tests.support.chain.builders import (
     BLOCK_MS,
     CREATED_MS,
     ChainBuilder,
+    keys,
 )
+from tests.support.chain.changes import living, own, twice_rekeyed
 from tests.support.chain.explored import (
     GENESIS,
     Explore,
@@ -74,3 +76,13 @@ def test_an_open_candidate_is_shown_without_a_time(explorer: Explorer, chain: Ch
     found = explorer.transaction(post.hash.hex())
     assert (found.block, found.is_final) == (view.summary, False)
     assert is_proven(explorer.proof(post.hash.hex()))
+
+
+def test_another_key_holds_at_the_next_height_and_any_other_change_from_a_round_on(explore: Explore) -> None:
+    (rekey,) = explore(twice_rekeyed()).block("1").changes
+    assert (rekey.kind, rekey.key, rekey.round) == ("rekey", address(keys(11)[9].public_key), None)
+    chain = living(5)
+    chain.extend(changes=[own(chain, 1)])
+    chain.extend_many(2)
+    (leave,) = explore(chain).block("1").changes
+    assert (leave.kind, leave.key, leave.round) == ("leave", "", 3)

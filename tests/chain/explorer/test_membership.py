@@ -42,3 +42,12 @@ def test_members_that_are_the_same_for_ever_have_neither_places_nor_lives(explor
     chain.extend_many(2)
     membership = explore(chain).membership
     assert (membership.places(), [*membership.attending(1, 2)], membership.lives().lives) == ((), [], ())
+
+
+def test_an_aggregator_that_has_data_contributes_as_all_do(explore: Explore) -> None:
+    chain = living(6, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED, admission=Admission.CLOSED)
+    chain.extend(changes=[handing(chain, 2)])
+    chain.extend_many(5)
+    assert chain.state.roster.holder == chain.genesis.members[2]
+    attending = [there for _, there in explore(chain).membership.attending(4, 6)]
+    assert [(sorted(there.active), sorted(there.idle)) for there in attending] == [([*range(6)], [])] * 3
