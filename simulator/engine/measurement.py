@@ -50,7 +50,8 @@ class RoundMetrics:
     taa_received: float | None = None
     """Test average accuracy of the aggregated model, before it is trained on; methods that share models only."""
     receivers: int = 0
-    """Members that ``taa_received`` is the mean over: those that are drawn to train on it, are up, and count."""
+    """Members that ``taa_received`` is the mean over: those that are drawn to train on it, are up, and count. After the
+    last round nobody is drawn: all that are up and count."""
     tal_received: float | None = None
     """Test average loss of the same, in nats."""
     test_accuracy_received: float | None = None

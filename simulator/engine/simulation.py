@@ -416,13 +416,14 @@ class Simulation:
         self._on_round(row, self.witness)
 
     def _measure_final_models(self) -> None:
-        """Have every peer receive the last round's knowledge, and measure that model too, unless none is measured."""
+        """Have every peer that counts receive the last round's knowledge, and measure that model, too, if any is."""
         if not (self._scenario.evaluate_every or self._scenario.test_every):
             return
-        rounds = self.checker.finals.state.rules.rounds
+        rounds, roster = self.checker.finals.state.rules.rounds, self.checker.finals.state.roster
         dedicated = range(len(self._genesis.participants), self._founders)  # its place, if there is one
         clients = [peer for peer in self.peers if peer.number not in dedicated]
-        running = [peer for peer in clients if peer.node is not None and peer.is_honest]
+        counting = [peer for peer in clients if roster.is_active(peer.public_key)]
+        running = [peer for peer in counting if peer.node is not None and peer.is_honest]
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {
             number: self._executor.evaluate_received(

@@ -23,6 +23,7 @@ from fedchain.learning.round import ReadPost, Round, Tensors
 from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.checkpoint import state_pieces
 from fedchain.learning.worker.model_file import read_model
+from fedchain.simulator.disturbances import MemberChange
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.run import load_learner, model_path, simulate
 from fedchain.simulator.scenario import Scenario
@@ -126,6 +127,15 @@ def test_final_models_are_those_that_were_measured(method: str, tmp_path: Path) 
             accuracies.append(evaluate(client.model, client.test_images, client.test_labels)[0])
     assert outcome.rows[-1].taa == pytest.approx(sum(accuracies) / 3, rel=1e-14)  # summed in another order
     assert sha256(outcome.knowledge).hex() == outcome.knowledge_root
+
+
+def test_the_last_model_is_measured_by_members_that_count_as_all_others_are() -> None:
+    """A member that is away is up, and trains on none."""
+    away = MemberChange(round=1, kind="away", peers=(4,))
+    settings: dict[str, Any] = {"peers": 5, "rounds": 4, "mining_attempts": 8, "admission": "quorum"}
+    chosen = Scenario(method="fedavg", hyperparameters={"local_steps": 2}, changes=(away,), **settings)
+    rows = simulate(chosen, load_learner(chosen)).rows
+    assert [(row.members, row.receivers) for row in rows] == [(5, 5), (5, 5), (5, 4), (4, 4)]
 
 
 @dataclass(frozen=True, kw_only=True)
