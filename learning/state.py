@@ -6,7 +6,7 @@ A field is a tensor, an int, a float, a bool, a tuple of tensors or a dict of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -33,13 +33,18 @@ DTYPES = {
 """How a safetensors file names the types that a model, or a method's memory, may have."""
 
 
+NONE, EMPTY = ":none", ":empty"
+"""Behind the name of a field that is None, or holds no tensor, and was otherwise when its record was new."""
+
+
 def validate_kind(kind: type) -> None:
     """Raise `TypeError` for a class of records that no checkpoint can hold."""
     _kinds(kind)
 
 
 def write_record(record: Any) -> dict[str, torch.Tensor]:
-    """Return a record's fields as tensors; those that are None, or hold no tensor, are left out.
+    """Return a record's fields as tensors; those that are None, or hold no tensor, are left out, or noted as such where
+    a new record's are not.
 
     Tensors are the record's own. Raises `TypeError` for a field of a type that none of them has, and `OwnCodeFailed`
     for one that holds something else than it says.
@@ -48,6 +53,8 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
     for name, kind in _kinds(type(record)).items():
         value = getattr(record, name)
         if value is None:
+            if _new(type(record), name) is not None:
+                written[name + NONE] = torch.tensor(True)
             continue
         if kind in _SCALARS:
             value = value.item() if isinstance(value, np.generic) else value
@@ -62,6 +69,8 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
             written[name] = value.detach()
         else:
             _validate(record, name, value, kind)
+            if not value and (_new(type(record), name) is None or _new(type(record), name)):
+                written[name + EMPTY] = torch.tensor(True)
             for key, item in value.items() if kind is dict else enumerate(value):
                 _validate_tensor(record, f"{name}[{key!r}]", item)
                 if kind is dict and not isinstance(key, str):
@@ -107,7 +116,11 @@ def read_record(kind: type[Record], written: Mapping[str, torch.Tensor]) -> Reco
     """Return the record that `write_record` wrote."""
     values: dict[str, Any] = {}
     for name, field_kind in _kinds(kind).items():
-        if field_kind in (tuple, dict):
+        if name + NONE in written:
+            values[name] = None
+        elif name + EMPTY in written:
+            values[name] = field_kind()
+        elif field_kind in (tuple, dict):
             prefix = name + "."
             found = {key.removeprefix(prefix): value for key, value in written.items() if key.startswith(prefix)}
             if found:
@@ -115,6 +128,14 @@ def read_record(kind: type[Record], written: Mapping[str, torch.Tensor]) -> Reco
         elif name in written:
             values[name] = written[name] if field_kind is torch.Tensor else written[name].item()
     return kind(**values)
+
+
+def _new(record: type, name: str) -> Any:
+    """The value of a field in a new record; None if it has none."""
+    item = next(item for item in fields(record) if item.name == name)
+    if item.default_factory is not MISSING:
+        return item.default_factory()
+    return None if item.default is MISSING else item.default
 
 
 def _kinds(record: type) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import torch
 
 from fedchain.learning.exceptions import OwnCodeFailed
 from fedchain.learning.state import read_record, record_size, write_record
+from fedchain.learning.worker.checkpoint import copy_state, restore_state
 from fedchain.learning.worker.learner import Learner
 from tests.support.learning.everything import FULL, Everything, plain
 from tests.support.learning.federation import config, new_client
@@ -18,6 +19,31 @@ from tests.support.learning.federation import config, new_client
 @pytest.mark.parametrize("record", [FULL, Everything()])
 def test_a_record_comes_back(record: Everything) -> None:
     assert plain(read_record(Everything, write_record(record))) == plain(record)
+
+
+@dataclass
+class Eager:
+    """A record that is new with something in each field, or with nothing where others hold no tensor."""
+
+    vector: torch.Tensor | None = field(default_factory=lambda: torch.zeros(2))
+    window: tuple[torch.Tensor, ...] | None = None
+    model: dict[str, torch.Tensor] = field(default_factory=lambda: {"a": torch.zeros(2)})
+    share: float | None = 0.5
+
+
+@pytest.mark.parametrize(
+    "emptied",
+    [{"vector": None}, {"window": ()}, {"model": {}}, {"share": None}, {"vector": None, "model": {}}],
+    ids=str,
+)
+def test_a_field_that_was_emptied_is_not_as_in_a_new_record(emptied: dict[str, Any]) -> None:
+    """A client that was put back after a forecast, or an interruption, went on with what it had thrown away."""
+    found = read_record(Eager, write_record(Eager(**emptied)))
+    assert {name: getattr(found, name) for name in emptied} == emptied
+    client = new_client()
+    client.states["Eager"] = Eager(**emptied)
+    restore_state(client, copy_state(client))
+    assert {name: getattr(client.state(Eager), name) for name in emptied} == emptied
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
