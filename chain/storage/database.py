@@ -31,6 +31,9 @@ PAGE_SIZE = 4096
 COMPANIONS = ("-wal", "-shm")
 """Endings of the files that SQLite keeps beside a database: its log, and shared memory."""
 
+Stillness = tuple[int, int]
+"""Bytes of a database that nobody writes, and when it changed, in nanoseconds."""
+
 
 def modified_s(chain: Path) -> float:
     """When a chain last changed, in Unix seconds. Raises OSError.
@@ -77,14 +80,18 @@ def take_place(path: Path, folder: Path) -> None:
     sync_folder(folder)
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Open a database; one thread uses a connection at a time. Raises StoreCorrupt: something else has its name."""
+def connect(path: Path, *, read_only: bool, still: Stillness | None = None) -> sqlite3.Connection:
+    """Open a database; one thread uses a connection at a time. Raises StoreCorrupt: something else has its name.
+
+    Where it is read and :func:`stillness` says that nobody writes it, the connection sees nothing of what is written
+    later.
+    """
     if path.exists() and not path.is_file():  # SQLite would wait for a pipe for ever, deaf to Ctrl-C
         raise StoreCorrupt(f"{path} is no file; {repair_hint(path.parent)}")
     mode = "mode=rw"
     if read_only:
         # Reading a log needs shared memory beside it, for which a read-only folder has no place.
-        mode = "immutable=1" if not os.access(path.parent, os.W_OK) and _is_still(path) else "mode=ro"
+        mode = "mode=ro" if still is None else "immutable=1"
     # A caller may run the slow fsync in any of its worker threads.
     uri = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -92,6 +99,17 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     connection.text_factory = bytes
     connection.execute("PRAGMA synchronous = FULL")
     return connection
+
+
+def stillness(path: Path) -> Stillness | None:
+    """Size and time of change of a database in a read-only folder that nobody writes; None of any other.
+
+    Raises OSError.
+    """
+    if os.access(path.parent, os.W_OK) or not _is_still(path):
+        return None
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 def _is_still(path: Path) -> bool:

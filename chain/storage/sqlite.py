@@ -27,10 +27,12 @@ from fedchain.chain.storage.content_files import make_folder, spool_path, take_l
 from fedchain.chain.storage.contents import ContentTable
 from fedchain.chain.storage.database import (
     PAGE_SIZE,
+    Stillness,
     build_database,
     connect,
     disk_errors,
     read_genesis,
+    stillness,
     take_place,
     transaction,
 )
@@ -65,6 +67,7 @@ class Store(Records):
         self._writer = reader if writer is None else writer
         self._lock = lock
         self._is_durable = is_durable
+        self._still: Stillness | None = None
         self._contents = ContentTable(folder, reader, self._writer, is_durable=is_durable)
         self._spools = SpoolFolder(spool_path(folder))
         self._base = 1  # a read-only store looks it up each time: the writer goes on
@@ -115,7 +118,8 @@ class Store(Records):
             if not read_only:
                 lock = take_lock(folder)
                 undo.callback(os.close, lock)
-            reader = connect(folder / DATABASE, read_only=read_only)
+            still = stillness(folder / DATABASE) if read_only else None
+            reader = connect(folder / DATABASE, read_only=read_only, still=still)
             undo.callback(reader.close)
             found = read_genesis(folder, reader, genesis)
             if not read_only:
@@ -126,8 +130,16 @@ class Store(Records):
                 if not is_durable:
                     writer.execute("PRAGMA synchronous = OFF")
             store = cls(folder, reader, writer, found, lock, is_durable=is_durable)
+            store._still = still
             undo.pop_all()
             return store
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether somebody writes, or has written, since this was opened to read a folder that is read-only here, and
+        that nobody wrote: it sees nothing of that."""
+        with disk_errors(self.folder):
+            return self._still is not None and self._still != stillness(self.folder / DATABASE)
 
     @property
     def spools(self) -> Spools:

@@ -1,5 +1,6 @@
 """Stored chains as the pages read them: opened, lost, damaged, back again."""
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedchain.chain.exceptions import ChainError, NotFound
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.founding.task import rules_of
@@ -77,6 +79,37 @@ def test_a_store_that_was_damaged_when_it_was_opened_is_shown_once_a_good_one_ta
     assert client.get("/run/blocks").status_code == 503
     kept.replace(path)
     assert client.get("/run/blocks").status_code == 200
+
+
+def test_a_chain_on_a_read_only_disk_is_shown_as_it_grows_from_the_start_of_its_node_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = living(4)
+    chain.extend()
+    folder = write_run(tmp_path / "run", chain)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    client = TestClient(site(folder).app, base_url=HOME)
+
+    def height() -> int:
+        found = int(client.get("/api/v1/run/status").json()["height"])
+        codes = [client.get(f"/run/block/{number}?{found}").status_code for number in (found, found + 1)]
+        assert codes == [200, 404]
+        return found
+
+    def grow(store: Store) -> None:
+        chain.extend()
+        store.append([chain.final(chain.blocks[chain.tip])])
+
+    assert height() == 1
+    with Store.open(folder / "chain") as store:
+        grow(store)
+        assert height() == 2
+        grow(store)
+        assert height() == 3
+    assert height() == 3
+    with Store.open(folder / "chain") as store:
+        grow(store)
+    assert height() == 4
 
 
 def test_another_chain_in_the_folder_is_not_shown_under_the_name_of_the_one_before(

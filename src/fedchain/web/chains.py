@@ -77,6 +77,7 @@ class Holder:
         """Why it cannot be read now; empty while it can."""
         self._store: Store | None = None
         self._opened: tuple[int, int] | None = None
+        self._openings = 0
         self._seen: tuple[int, int, int] | None = None
         self._explorer: Explorer | None = None
         self._owner: PublicKey | None = None
@@ -95,12 +96,14 @@ class Holder:
         except OSError:
             self.close()
             raise NotFound(f"{self.place.folder} is gone, or holds no chain any more") from None
-        if self._opened != (stat.st_dev, stat.st_ino):  # also where what was opened could not be read
+        is_another = self._opened != (stat.st_dev, stat.st_ino)  # also where what was opened could not be read
+        if is_another or (self._store is not None and self._store.is_outdated):
             self.close()
         if self._store is None:
             self._store = Store.open(self.place.chain, self._genesis, read_only=True)
             self._opened = stat.st_dev, stat.st_ino
-        seen = stat.st_dev, stat.st_ino, self._store.changes()
+            self._openings += 1
+        seen = stat.st_ino, self._openings, self._store.changes()
         if self._explorer is None or seen != self._seen:
             self._explorer = Explorer(self._store)
             self.seen.members = len(self._explorer.state.roster)
