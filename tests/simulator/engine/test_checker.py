@@ -50,6 +50,19 @@ def test_a_content_that_nobody_holds_is_found(simulation: Simulation) -> None:
     assert any("is held by nobody" in violation for violation in violations(simulation))
 
 
+def test_what_all_that_were_there_took_with_them_is_not_missed() -> None:
+    """Newcomers of a real federation fetch it in the background. The report said that it had broken a promise."""
+    comes = [MemberChange(round=number, kind="join", peers=(number + 2,)) for number in range(2, 7)]
+    goes = [MemberChange(round=number, kind="leave", peers=(number - 4,)) for number in range(4, 8)]
+    simulation = trivial_simulation(
+        trivial_scenario(peers=4, rounds=10, admission="quorum", changes=(*comes, *goes)), founded={"version": 3}
+    )
+    assert simulation.run().violations == []
+    for peer in simulation.peers:
+        peer.storage.retain(())
+    assert any("of height 9 is held by nobody" in violation for violation in violations(simulation))
+
+
 def test_what_a_shorter_window_let_everybody_drop_is_not_missed_in_a_longer_one() -> None:
     longer = MemberChange(round=8, kind="amend", values={"retention_blocks": 50})
     simulation = trivial_simulation(trivial_scenario(rounds=14, retention_blocks=2, changes=(longer,)))
