@@ -11,9 +11,15 @@ def duration(time_ms: int) -> str:
     """Tenths of a second below a quarter of an hour, then hours, minutes and seconds."""
     if abs(time_ms) < LONG_MS:
         return f"{time_ms / 1000:.1f} s"
-    minutes, seconds = divmod(time_ms // 1000, 60)
+    minutes, seconds = divmod(abs(time_ms) // 1000, 60)
     days, hours = divmod(minutes // 60, 24)
-    return (f"{days} d " if days else "") + f"{hours}:{minutes % 60:02}:{seconds:02}"
+    sign = "-" if time_ms < 0 else ""
+    return sign + (f"{days} d " if days else "") + f"{hours}:{minutes % 60:02}:{seconds:02}"
+
+
+def signed(time_ms: int) -> str:
+    """The same with its sign, also where it is +: how long after a moment another one was."""
+    return duration(time_ms) if time_ms < 0 else f"+{duration(time_ms)}"
 
 
 def size(size_bytes: int) -> str:

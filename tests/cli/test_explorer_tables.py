@@ -10,7 +10,7 @@ from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
 from fedchain.crypto.address import address
-from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.builders import CREATED_MS, ChainBuilder, genesis
 from tests.support.chain.changes import UNTIL, approved, living
 from tests.support.chain.explored import FakeRules, Summary
 from tests.support.chain.explored import write as write_chain
@@ -64,6 +64,17 @@ def test_posts_and_votes_are_in_the_order_of_their_members_numbers(tmp_path: Pat
             numbers = [int(found) for found in re.findall(r"(?:^| )(\d+) …", table, re.MULTILINE)]
             assert len(numbers) >= 9, table
             assert numbers == sorted(numbers), table
+
+
+def test_a_median_clock_before_the_founding_has_its_sign(tmp_path: Path) -> None:
+    """The founder's clock was ahead of the members'."""
+    builder = ChainBuilder(genesis(4))
+    first = builder.extend()
+    builder.extend(certificate=builder.certificate(first, clock_ms=CREATED_MS - 1_000_000))
+    write(tmp_path / "chain", builder)
+    shown = explore("block", tmp_path, "1").stdout
+    assert "GMT (-0:16:40)" in shown
+    assert "+-" not in shown
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

@@ -15,7 +15,7 @@ from fedchain.chain.block import Header
 from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
 from fedchain.chain.explorer.member_views import PeerView
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, signed, size
 from fedchain.chain.explorer.views import NAMED_READERS, BlockView, KnowledgeView, Prototype
 from fedchain.chain.genesis import Genesis
 from fedchain.crypto.address import address
@@ -250,14 +250,14 @@ class _Format:
 
     def time(self, name: str, time_ms: int, short: bool) -> str:
         """The time since the founding, and the date if the clock was a real one."""
-        since = duration(time_ms - self.created_ms)
+        since = signed(time_ms - self.created_ms)
         if short or self.is_virtual or time_ms > DATE_MS_MAX:
-            return f"+{since}"
-        return f"{formatdate(time_ms / 1000, usegmt=True)} (+{since})"
+            return since
+        return f"{formatdate(time_ms / 1000, usegmt=True)} ({since})"
 
     def clock_offset(self, name: str, ms: int, short: bool) -> str:
         """How far a clock is ahead, with its sign."""
-        return f"{ms / 1000:+.3f} s" if abs(ms) < LONG_MS else f"{'-' if ms < 0 else '+'}{duration(abs(ms))}"
+        return f"{ms / 1000:+.3f} s" if abs(ms) < LONG_MS else signed(ms)
 
 
 _Form = Callable[[_Format, str, Any, bool], str]

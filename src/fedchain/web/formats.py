@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from fedchain.chain.explorer.plain import numbers_of
-from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, size
+from fedchain.chain.explorer.units import DATE_MS_MAX, LONG_MS, duration, signed, size
 from fedchain.chain.genesis import Genesis
 from fedchain.wording import printable
 
@@ -57,7 +57,7 @@ def offset(time_ms: int | None) -> str:
         return "–"
     if abs(time_ms) < LONG_MS:
         return f"{time_ms / 1000:+.3f} s"
-    return f"{'-' if time_ms < 0 else '+'}{duration(abs(time_ms))}"
+    return signed(time_ms)
 
 
 class Names:
@@ -114,7 +114,7 @@ class Names:
         """A moment: its date if the chain's times are dates, or else the time since the founding."""
         if time_ms is None:
             return "–"
-        since = f"+{duration(time_ms - self._genesis.created_ms)}"
+        since = signed(time_ms - self._genesis.created_ms)
         if self._is_virtual or time_ms > DATE_MS_MAX:
             return since
         date = datetime.fromtimestamp(time_ms / 1000, UTC)
@@ -128,4 +128,4 @@ class Names:
 
     def since(self, time_ms: int | None) -> str:
         """The time since the founding."""
-        return "–" if time_ms is None else f"+{duration(time_ms - self._genesis.created_ms)}"
+        return "–" if time_ms is None else signed(time_ms - self._genesis.created_ms)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedchain.chain.explorer.units import duration, size
+from fedchain.chain.explorer.units import duration, signed, size
 
 
 @pytest.mark.parametrize(
@@ -14,10 +14,18 @@ from fedchain.chain.explorer.units import duration, size
         (3_600_000, "1:00:00"),
         (90_061_000, "1 d 1:01:01"),
         (-1_500, "-1.5 s"),
+        (-1_000_000, "-0:16:40"),
+        (-90_061_000, "-1 d 1:01:01"),
     ],
 )
 def test_a_time_is_in_seconds_below_a_quarter_of_an_hour(time_ms: int, text: str) -> None:
     assert duration(time_ms) == text
+
+
+def test_how_long_after_a_moment_another_was_has_its_sign() -> None:
+    assert [signed(time_ms) for time_ms in (0, 1_500, -1_500, 900_000, -900_000)] == [
+        *("+0.0 s", "+1.5 s", "-1.5 s", "+0:15:00", "-0:15:00")
+    ]
 
 
 @pytest.mark.parametrize(
