@@ -4,7 +4,9 @@ import pytest
 
 from fedchain.chain.exceptions import InvalidPayload, NotFound
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.explorer.views import Recomputation
+from fedchain.chain.explorer.views import PartsView, Recomputation
+from fedchain.chain.knowledge import AGGREGATOR, EVERYBODY
+from fedchain.crypto.address import address
 from tests.support.chain.builders import ChainBuilder, SumRules
 from tests.support.chain.explored import GENESIS, Explore, FakeRules, main_chain
 from tests.support.chain.explored import chain as chain
@@ -69,3 +71,17 @@ def test_knowledge_without_its_payloads_is_not_recomputed(chain: ChainBuilder, e
     lost = block.transactions[1].payload_hash
     found = explore(chain, without=[lost]).kept.recompute(SumRules(), 3)
     assert found == Recomputation(3, block.header.knowledge_root, None, (lost,), "")
+
+
+def test_parts_that_knowledge_refers_to_are_counted_by_round_sender_and_reader(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [(2, (bytes(32), size, reader), 1) for size, reader in ((5, EVERYBODY), (7, EVERYBODY), (9, 3))]
+    listed.append((1, (bytes(32), 11, AGGREGATOR), 0))
+    monkeypatch.setattr(FakeRules, "parts_known", lambda self, knowledge: listed)
+    senders = [address(member) for member in GENESIS.members]
+    assert explorer.kept.knowledge(FakeRules()).parts == (
+        PartsView(1, senders[0], "aggregator", 1, 11),
+        PartsView(2, senders[1], "everybody", 2, 12),
+        PartsView(2, senders[1], senders[3], 1, 9),
+    )

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from fedchain.chain.explorer.explorer import Explorer
 from fedchain.chain.explorer.lives import Life, Lives, OtherKey, OtherRules, Span
+from fedchain.chain.genesis import AggregatorRule
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import ChangeKind, propose_amendment, propose_recovery, sign_rekey
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
-from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.changes import approved, joining, living, own
 from tests.support.chain.explored import write
 
@@ -97,3 +98,22 @@ def test_members_that_are_the_same_for_ever_have_no_lives(tmp_path: Path) -> Non
     chain = ChainBuilder(genesis(4))
     chain.extend_many(2)
     assert followed(chain, tmp_path / "chain").membership.lives().lives == ()
+
+
+def test_a_conviction_holds_in_the_middle_of_a_round(tmp_path: Path) -> None:
+    chain = living(5, phases=(UPDATE, GLOBAL), aggregator=AggregatorRule.FIXED)
+    chain.extend_many(2)
+    chain.extend(evidence=[double_vote(keys(5)[4], chain.genesis, 2)])
+    chain.extend_many(2)
+    convicted = followed(chain, tmp_path / "chain").membership.lives().lives[4]
+    assert convicted.spans == (Span("active", 1, 2), Span("convicted", 2, None)), "it counted in a phase of round 2"
+
+
+def test_each_amendment_is_told_with_its_own_values(tmp_path: Path) -> None:
+    chain = living(5)
+    for sequence, values in enumerate(({"rounds": 99}, {"round_interval_ms": 500})):
+        change = propose_amendment(amendment_of(values), "", sequence=sequence, until=9)
+        chain.extend(changes=[approved(chain, change)])
+        chain.extend_many(2)
+    rules = followed(chain, tmp_path / "chain").membership.lives().rules
+    assert [item.values for item in rules] == [(("rounds", 99),), (("round_interval_ms", 500),)]

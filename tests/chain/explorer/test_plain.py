@@ -41,6 +41,8 @@ def test_numbers_follow_the_addresses_of_members_and_nothing_else() -> None:
         "folder": "/one",
     }
     assert "miner_number" not in plain(block)
+    of_strangers = plain(Block(b"", "three", "two", None, ("one", "three"), Path()), NUMBERS)
+    assert of_strangers.keys() & {"miner_number", "missing_numbers"} == set(), "places of some would be those of others"
     assert plain([Member(1, "one")], NUMBERS) == [{"number": 1, "address": "one"}]
 
 
