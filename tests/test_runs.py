@@ -162,6 +162,19 @@ def test_models_have_the_frozen_tensors_that_no_file_of_theirs_holds(
             run.model(1)
 
 
+def test_the_common_model_of_adapters_that_keep_a_is_whole_over_a_member_s_file() -> None:
+    quick = QUICK | {"hyperparameters": {"local_steps": 3, "adapters": "ffa"}}
+    run = fedchain.simulate(task=lora_task.load, method="fedavg", rounds=1, **quick)
+    whole, module = run.model().state_dict(), lora_task.LoraNet()
+    module.load_state_dict({name: value for name, value in whole.items() if "base_layer" in name}, strict=False)
+    module.load_state_dict(run.state(), strict=False)
+    differing = {name for name, value in module.state_dict().items() if not value.equal(whole[name])}
+    assert differing == {"first.lora_A.default.weight", "second.lora_A.default.weight"}
+    for state in (run.state(1), run.state()):
+        module.load_state_dict(state, strict=False)
+    assert all(value.equal(whole[name]) for name, value in module.state_dict().items())
+
+
 def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
     run = fedchain.simulate("solo", rounds=1, out=tmp_path / "run", draw=True, **QUICK)
     files = {path.name for path in (tmp_path / "run").iterdir()}
