@@ -1,14 +1,18 @@
 """Tables of the explorer."""
 
 import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from fedchain.chain.explorer.audit import BlockCheck, ChainAudit
+from fedchain.chain.explorer.member_views import ChangeView, RoundPart
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
-from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX
+from fedchain.cli.explorer_tables import MATRIX_SIZE_MAX, render
 from fedchain.crypto.address import address
 from tests.support.chain.builders import CREATED_MS, ChainBuilder, genesis
 from tests.support.chain.changes import UNTIL, approved, living
@@ -112,3 +116,45 @@ def test_amended_values_stand_among_the_changes_of_a_block(tmp_path: Path) -> No
         write_chain(store, chain)
     shown = explore("block", tmp_path / "run", "1").stdout
     assert re.search(r"amend +better +3 +50 +learning_rate 0.05, rounds 12", shown), shown
+
+
+def printed(answer: object) -> str:
+    """An answer as a wide terminal has it."""
+    console = Console(file=StringIO(), width=200)
+    for part in render(answer, GENESIS):
+        console.print(part, crop=False)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_an_audit_names_each_invalid_block_and_calls_none_of_them_unchecked() -> None:
+    checks = (
+        BlockCheck(3, bytes(32), "invalid", (), "InvalidBlock: too heavy"),
+        BlockCheck(4, bytes(32), "invalid", (), "InvalidBlock: too light"),
+        BlockCheck(5, bytes(32), "unchecked", (bytes(32),), ""),
+    )
+    text = printed(ChainAudit(bytes(32), False, 3, 5, checks, 9, 2, (), path_certificates=2))
+    assert "3 blocks: 2 invalid, 1 unchecked" in text
+    assert "unchecked: at height 5 contents are missing" in text
+    assert text.count("unchecked:") == 1
+    assert "InvalidBlock: too heavy" in text
+    assert "InvalidBlock: too light" in text
+    assert "2 certificates from the founding document on; blocks below height 3 are not held" in text
+
+
+def test_of_several_values_the_first_stands_with_how_many_more() -> None:
+    names = tuple(map(address, GENESIS.members))
+    change = ChangeView("remove", names[0], "silent", "", 4, 9, (), names)
+    assert f"{names[0]} and 3 more" in printed((change,))
+
+
+def test_who_is_missing_stands_in_the_order_of_the_members_numbers(tmp_path: Path) -> None:
+    builder = ChainBuilder(genesis(9))
+    builder.extend(posts=builder.posts(members=builder.genesis.members[:2]))
+    write(tmp_path / "chain", builder)
+    (line,) = re.findall(r"^missing .*(?:\n  .*)*", explore("block", tmp_path, "1").stdout, re.MULTILINE)
+    assert re.findall(r"(\d+)\s+…", line) == ["2", "3", "4", "5", "6", "7", "8"]
+
+
+def test_an_accuracy_is_in_hundredths() -> None:
+    shown = printed((RoundPart(1, "posted", 2, "block 2 counts its post", 0.876),))
+    assert "87.6 %" in shown
