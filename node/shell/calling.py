@@ -152,13 +152,16 @@ class Caller:
         return None
 
     async def _newest(self) -> PrivateKey | None:
-        """The next key as it is now. The one that was read before, if it was encrypted anew since, or is gone."""
+        """The next key as it is now; the one read before, if it is the same, was encrypted anew, or is gone."""
+        known = self._next
         try:
-            return await in_thread(self._files.read) or self._next
+            found = await in_thread(self._files.read)
         except KeyFileError:
-            if self._next is None:
+            if known is None:
                 raise
-            return self._next
+            return known
+        is_other = found is not None and (known is None or found.public_key != known.public_key)
+        return found if is_other else known
 
     def _has_stood_for_long(self, service: Connected, wanted: int, *, moved: bool) -> bool:
         """Whether no block can be made by those that are here, and that has lasted."""

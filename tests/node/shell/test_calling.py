@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,12 +44,12 @@ class Files:
     def __init__(
         self, following: PrivateKey | None, former: PrivateKey | None = None, older: Sequence[PrivateKey] = ()
     ) -> None:
-        self.following, self.reads = following, 0
+        self.following, self.reads, self.stamp = following, 0, 0
         self.former, self.older = former, older
 
     @property
     def written(self) -> tuple[int, int] | None:
-        return None if self.following is None else (0, hash(self.following.public_key))
+        return None if self.following is None else (self.stamp, hash(self.following.public_key))
 
     def read(self) -> PrivateKey | None:
         self.reads += 1
@@ -123,16 +124,20 @@ class Moving:
         return 3
 
 
+@pytest.mark.parametrize("is_touched", [False, True])
 @on_trio
-async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands() -> None:
+async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands(is_touched: bool) -> None:
     """Members that know of the change let it in as a guest. Nobody counts a guest's claims: who listens would wait."""
-    chain, caller = ChainBuilder(genesis(4)), Caller(OWN, Files(NEXT))
+    chain, files = ChainBuilder(genesis(4)), Files(NEXT)
+    caller = Caller(OWN, files)
     await caller.wait(connected(chain.state), lambda: None, WANTED)
     assert caller.turn()
     assert caller.key is NEXT
     node = Moving([chain.states[block.hash] for block in chain.extend_many(20)])
     service = connected(chain.state, *OTHERS[:2])
     service.node = node
+    if is_touched:
+        files.stamp, files.following = 1, deepcopy(NEXT)
     await caller.wait(service, lambda: None, WANTED)
     assert node.looks > 3 * len(node.heads)
     assert caller.turn()
