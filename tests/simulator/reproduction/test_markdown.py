@@ -91,6 +91,17 @@ def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_refe
     assert "worst drop" not in to_markdown(replace(experiment, reference=""), entries)
 
 
+@pytest.mark.parametrize(("spent", "told"), [(0, "diverged"), (1, "diverged"), (2, "privacy spent")])
+def test_a_variant_that_ended_early_is_said_to_have_spent_its_privacy_where_all_its_seeds_did(
+    tmp_path: Path, spent: int, told: str
+) -> None:
+    experiment = load(tmp_path, TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "more"'))
+    column, numbers = experiment.columns[0].name, {0: None, 1: None}
+    entries = [Entry("FedAvg, before", "more", column, None, {0: 65.0, 1: 65.0}, "accuracy")]
+    entries.append(Entry("FedAvg, before", "few", column, None, numbers, "accuracy", diverged=2, spent=spent))
+    assert f"| FedAvg, before | 65.00 | {told} | {told} |" in to_markdown(experiment, entries)
+
+
 def test_a_bar_in_a_name_begins_no_cell_and_infinite_numbers_have_no_drop(tmp_path: Path) -> None:
     text = TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "p(x|y)"').replace('"more"', '"p(x|y)"')
     experiment = load(tmp_path, text)

@@ -55,6 +55,19 @@ def _said(console: Console) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+def test_a_run_that_goes_on_repeats_rounds_that_count_once() -> None:
+    progress = Progress(console=Console(file=StringIO(), width=80), auto_refresh=False)
+    shown, reached = RunsProgress(progress, [Scenario(rounds=60), Scenario(rounds=40)]), list[str]()
+    shown.begin(0)
+    shown.update(0, 30)
+    shown.lose(0, "power")
+    shown.begin(0)
+    for number in (1, 30, 31):
+        shown.update(0, number)
+        reached.append(progress.tasks[0].description)
+    assert reached == [f"runs 0/2, rounds {rounds}/100" for rounds in (30, 30, 31)]
+
+
 def test_a_run_whose_members_move_its_end_is_whole_when_it_is_finished() -> None:
     """It was counted as the 4 rounds of the scenario, and the bar went back."""
     amended = MemberChange(round=1, kind="amend", values={"rounds": 6})

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fedchain.learning.privacy.gaussian import compose, epsilon_of
-from fedchain.simulator.reproduction.experiment import Experiment, Statistic, load_experiment
+from fedchain.simulator.reproduction.experiment import Column, Experiment, Statistic, load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
 from fedchain.simulator.reproduction.markdown import to_markdown
-from fedchain.simulator.reproduction.table import tabulate
+from fedchain.simulator.reproduction.table import Result, tabulate, value_of
 from fedchain.simulator.scenario import ScenarioError
 from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
 
@@ -215,3 +215,11 @@ def test_the_points_of_fedph_s_figure_8_are_what_the_paper_would_call_totals_ove
         assert multiplier == pytest.approx(float(cell.name), rel=1e-3)
         whole = compose([1 / multiplier] * experiment.scenario["rounds"])
         assert epsilon_of(whole, 1e-5) == pytest.approx(total, rel=1e-3)
+
+
+def test_the_last_round_is_known_by_its_number_where_rows_begin_later(tmp_path: Path) -> None:
+    """A round that warms up has no row."""
+    column = Column(statistic="last", metric="taa", is_optional=True)
+    rows = [{"round": number, "taa": number / 10} for number in (2, 3)]
+    assert value_of(Result(rows), column, "taa") == pytest.approx(30.0)
+    assert value_of(Result([*rows, {"round": 4, "taa": None}]), column, "taa") is None
