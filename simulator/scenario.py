@@ -173,9 +173,7 @@ class Scenario(Consensus):
             form = "up to 64 letters, digits, spaces, -, _, . or +, of which the first is a letter, a digit or _"
             raise ScenarioError(f"name is {self.name!r}, it must be {form}")
         validate(Scenario, self, "scenario", ScenarioError)
-        last_round = self.last_round
-        if self.churn:  # it is drawn for all rounds, before anything asks for what it draws
-            _expect_range("last round that changes leave", last_round, 1, ROUNDS_MAX)
+        _expect_range("last round that changes leave", self.last_round, 1, ROUNDS_MAX)  # before churn is drawn for all
         _expect_range("contributors_per_round", self.contributors_per_round, 0, self.peers)
         _expect_range("contribution_quorum", self.contribution_quorum, 0, self.contributors_per_round or self.peers)
         _expect_range("delay_min_ms", self.delay_min_ms, 0, self.delay_max_ms)
@@ -291,7 +289,7 @@ class Scenario(Consensus):
 
     @property
     def last_round(self) -> int:
-        """The last round, with the amendments that move it; ``rounds`` where these leave none.
+        """The last round, with the amendments that move it; 0 where these leave none, as no validated scenario does.
 
         Raises ScenarioError for one that says no round.
         """
@@ -302,7 +300,7 @@ class Scenario(Consensus):
         first = self._first_proposals()
         changes = [replace(row, round=max(row.round, first)) for row in self.changes]
         try:
-            return last_round(changes, self.rounds) or self.rounds
+            return last_round(changes, self.rounds)
         except ValueError as error:
             raise ScenarioError(str(error)) from None
 

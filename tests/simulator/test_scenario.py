@@ -280,6 +280,14 @@ def test_a_task_brings_its_own_data_and_its_name(values: dict[str, str], expecte
             r"changes\[0\]: vote_timeout_ms is -1, it must be a whole number from 0 to 18446744073709551615",
         ),
         (
+            [{"round": 2, "kind": "amend", "values": {"rounds": 0}}],
+            "last round that changes leave is 0, it must be between 1 and 1000000",  # such a run had no end
+        ),
+        (
+            [{"round": 2, "kind": "amend", "values": {"rounds": 10**7}}],
+            "last round that changes leave is 10000000, it must be between 1 and 1000000",
+        ),
+        (
             [{"round": 2, "kind": "amend", "values": {"rounds": math.inf}}],
             r"changes\[0\]: rounds is inf, it must be a whole number from 0 to 18446744073709551615",
         ),
