@@ -169,8 +169,10 @@ class Simulation:
         )
         self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
-        is_foreseeable = scenario.train_ahead and not self.traitors
-        self._next_phase = NextPhase(genesis, self.peers) if is_foreseeable else None
+        self._next_phase: NextPhase | None = None
+        if scenario.train_ahead and not self.traitors:
+            checks = shared or Checks(genesis, rules, self._contents.intern)
+            self._next_phase = NextPhase(genesis, self.peers, checks)
         seal = self._record.remembering(sealing(genesis.proof_function))
         around = construction.surroundings(self.network, executor, seal, self)
         self.peers.extend(construction.peers(around, parts))
@@ -249,7 +251,7 @@ class Simulation:
             made = sha256(event.payload) if check is None else check.post.payload_hash
             self._trace.note(peer.number, "contributed", made)
             if check is not None and self._next_phase is not None:
-                self._next_phase.on_post(check, peer.checks)
+                self._next_phase.on_post(check)
         elif isinstance(event, Mined):
             self._trace.note(peer.number, "mined", event.header.hash)
         if peer.is_honest:

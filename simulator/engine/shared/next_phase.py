@@ -14,6 +14,7 @@ from fedchain.chain.roster import by_key
 from fedchain.chain.state import State
 from fedchain.crypto.hashing import ZERO_HASH
 from fedchain.crypto.keys import SIGNATURE_SIZE, PublicKey
+from fedchain.learning.exceptions import LearningError
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from fedchain.simulator.engine.peer import SimulatedPeer
@@ -27,15 +28,16 @@ class NextPhase:
     Args:
         genesis: the federation's founding document.
         peers: all of them, by number; the list may still be filled.
+        checks: those that the peers share, which need not recompute the knowledge once more; others if they share none.
     """
 
-    def __init__(self, genesis: Genesis, peers: Sequence[SimulatedPeer]) -> None:
-        self._genesis, self._peers = genesis, peers
+    def __init__(self, genesis: Genesis, peers: Sequence[SimulatedPeer], checks: Checks) -> None:
+        self._genesis, self._peers, self._checks = genesis, peers, checks
         self._height = -1  # of the head whose phase is open
         self._made: dict[PublicKey, CheckPost] = {}  # posts to that phase, as their authors are about to check them
 
-    def on_post(self, own: CheckPost, checks: Checks) -> None:
-        """A peer has made a post. ``checks`` are its own: what they recompute here, the node need not again."""
+    def on_post(self, own: CheckPost) -> None:
+        """A peer has made a post."""
         state, contributors = own.state, own.state.roster.contributors
         is_clear = not state.rules.contributors_per_round and state.countable == len(contributors)
         if state.height < self._height or not is_clear:
@@ -47,7 +49,10 @@ class NextPhase:
             return
         made, self._made = [self._made[member] for member in by_key(contributors)], {}  # posts may be large
         contents = {state.knowledge_root: own.knowledge} | {item.post.payload_hash: item.payload for item in made}
-        known = checks.run(Recompute(state, tuple(item.post for item in made), contents))
+        try:
+            known = self._checks.run(Recompute(state, tuple(item.post for item in made), contents))
+        except (LearningError, OSError):  # peers meet it if they make such a block, which is not certain
+            return
         if isinstance(known, Knowledge):
             self._foresee(self._after(state, made, known), known)
 
