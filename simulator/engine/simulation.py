@@ -369,8 +369,10 @@ class Simulation:
 
     def _why_late(self, running: Sequence[Node]) -> str:
         final, scenario = self.checker.finals.state, self._scenario
-        reached = max((node.head.round for node in running), default=0)
+        reached = max((node.head.round for node in running), default=final.round)
         late = f"round {reached} of {scenario.last_round} was still open"
+        if not running:
+            late += ", and no peer up,"
         if final.finished:
             late = f"some peers had not closed the last round, {final.rules.rounds},"
         return f"{late} after {self.loop.time():.0f} virtual s; max_virtual_s allows {scenario.max_virtual_s:g}"

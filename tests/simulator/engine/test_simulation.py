@@ -32,6 +32,18 @@ def test_a_run_whose_last_round_some_peers_did_not_close_says_so() -> None:
         simulation.run()
 
 
+def test_a_run_whose_peers_are_all_down_says_so_and_names_the_round_that_was_open() -> None:
+    simulation = trivial_simulation(
+        trivial_scenario(rounds=1_000, faults=(Fault(at_s=60.0, kind="crash", peers=(0, 1, 2, 3)),), max_virtual_s=90.0)
+    )
+    with pytest.raises(ScenarioError) as refused:
+        simulation.run()
+    open_round = len(simulation.recorder.rows) + 1
+    assert open_round > 2
+    message = f"round {open_round} of 1000 was still open, and no peer up, after 90 virtual s; max_virtual_s allows 90"
+    assert str(refused.value) == message
+
+
 def test_measurements_of_liars_are_not_reported() -> None:
     class Measuring(TrivialExecutor):
         def evaluate_received(
