@@ -229,3 +229,15 @@ def test_journals_that_cannot_be_exported_or_imported(tmp_path: Path) -> None:
     for text, said in (("{}", "this is no exported journal"), ('{"version": 1}', "the exported journal has version 1")):
         exported.write_text(text)
         assert f"journal.json: {said}" in refused("import-journal", key, exported, "--genesis", document)
+
+
+def test_a_passphrase_in_the_environment_goes_before_a_file_of_one(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text("of the file\n")
+    file.chmod(0o600)
+    PrivateKey.generate().save(path, "of the variable")
+    both = {"FEDCHAIN_PASSPHRASE": "of the variable", "FEDCHAIN_PASSPHRASE_FILE": str(file)}
+    done("show", path, env=both)
+    PrivateKey.generate().save(path, "of the file", replace=True)
+    done("show", path, env={"FEDCHAIN_PASSPHRASE_FILE": str(file)})
+    assert refused("show", path, env=both)

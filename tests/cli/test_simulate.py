@@ -18,8 +18,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.cli.simulate import IN_FILE, PANELS, SETTABLE
+from fedchain.cli.simulate import IN_FILE, PANELS, SETTABLE, with_settings
 from fedchain.learning.registry import METHODS, build_method
+from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.scenario import Scenario
 from tests.support.campaigns import some
 
@@ -163,6 +164,21 @@ def test_a_setting_that_cannot_be_is_one_line(setting: str, message: str) -> Non
     result = CliRunner().invoke(app, ["simulate", "--set", setting])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert message in result.stderr
+
+
+def test_an_option_goes_before_a_setting_of_the_same_name() -> None:
+    found = with_settings({"seed": 1}, {"seed": 2, "mining_attempts": 3, "momentum": 0.5})
+    assert found == {"seed": 1, "mining_attempts": 3, "hyperparameters": {"momentum": 0.5}}
+
+
+@pytest.mark.parametrize(("option", "kept"), [((), True), (("--record",), True), (("--no-record",), False)])
+def test_what_is_computed_is_kept_unless_one_asks_for_less(
+    option: tuple[str, ...], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[RunOptions]()
+    monkeypatch.setattr("fedchain.cli.simulate.run_command", lambda *given, **others: asked.append(given[3]))
+    assert CliRunner().invoke(app, ["simulate", *option]).exit_code == 0
+    assert [(item.keeps_record, item.is_resumed, item.draws) for item in asked] == [(kept, False, False)]
 
 
 def test_help_imports_no_torch() -> None:
