@@ -18,7 +18,7 @@ from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
 from fedchain.files.layout import ADDRESS_FILE, CHAIN_FOLDER, DATABASE, GENESIS_FILE, SOCKET
-from fedchain.node.folders import find_rows
+from fedchain.node.folders import Row, find_rows
 from fedchain.node.operating.status import answer_status
 from fedchain.simulator.scenario import scenario_from_dict
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis
@@ -289,3 +289,13 @@ def test_the_command_lists_nodes_in_words_and_for_programs(tmp_path: Path) -> No
     _, line = run("runs", tmp_path).stdout.splitlines()
     assert line.split()[:6] == ["node", "dfpl", "digits", "4", "1", "-"]
     assert line.split()[-2:] == ["stopped", str(tmp_path / "node")]
+
+
+def test_a_run_that_goes_on_is_shown_with_its_rounds_of_all_and_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Row("a", "node", "running", 0.0, method="dfpl", peers=5, rounds=3, of=10, pid=7, waiting_for="posts")
+    monkeypatch.setattr("fedchain.node.folders.find_rows", lambda folder: [row])
+    _, line = run("runs", tmp_path).stdout.splitlines()
+    assert "  3 of 10  " in line
+    assert "  running, process 7, waits for posts  a" in line
