@@ -211,6 +211,10 @@ class ThresholdSums(SumScheme):
         if members > MEMBERS_MAX:
             raise ConfigurationError(f"encryption threshold is for at most {MEMBERS_MAX} members, not {members}")
         least = smallest_threshold(founders)
+        if members <= least:
+            raise ConfigurationError(
+                f"encryption threshold needs at least {least + 1} members, not {members}: a sum of fewer hides nobody"
+            )
         if not least <= self.threshold <= members:
             raise ConfigurationError(
                 f"decryption_threshold is {self.threshold} of {members} members, it must be from {least} to {members}: "

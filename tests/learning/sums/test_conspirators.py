@@ -100,7 +100,8 @@ def test_without_encryption_nothing_is_derived() -> None:
     [
         (10, 3, 5, "decryption_threshold is 3 of 10 members, it must be from 4 to 10"),
         (3, 1, 3, "decryption_threshold is 1 of 3 members, it must be from 2 to 3"),
-        (2, 2, 3, "contributors_min is 3 of 2 members"),
+        (2, 2, 3, "encryption threshold needs at least 3 members, not 2: a sum of fewer hides nobody"),
+        (1, 0, 0, "encryption threshold needs at least 3 members, not 1"),
         (5, 3, 3, "contributors_min is 3 of 5 members, it must be from 4, one above decryption_threshold, to 5"),
         (5, 6, 7, "decryption_threshold is 6 of 5 members"),
         (257, 100, 101, "encryption threshold is for at most 256 members, not 257"),
