@@ -22,7 +22,7 @@ from fedchain.web.pages.rounds import parts_of
 from fedchain.web.places import find_places
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import joining, living
-from tests.support.chain.explored import FakeRules
+from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -195,3 +195,12 @@ def test_of_faults_that_pages_met_the_last_ones_are_told_and_each_once(run: Path
     for number in (0, *range(10), 9, 5):
         shown.note_trouble(f"fault {number}")
     assert shown.troubles == tuple(f"fault {number}" for number in range(2, 10))
+
+
+def test_of_folders_with_one_head_the_one_with_more_blocks_is_read(tmp_path: Path, chain: ChainBuilder) -> None:
+    for number, base in ((0, 3), (1, 1), (2, 4)):
+        with Store.create(tmp_path / "net" / f"node-{number}" / "chain", chain.genesis) as store:
+            write(store, chain, base=base)
+    (shown,) = site(tmp_path / "net").chains.values()
+    with shown.reading() as reading:
+        assert (reading.holder.place.label, reading.explorer.held) == ("node-1", range(1, 6))

@@ -8,6 +8,9 @@ from starlette.testclient import TestClient
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.web.reasons import reasons
+from tests.support.chain.builders import ChainBuilder, genesis
+from tests.support.chain.explored import FakeRules
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
@@ -64,3 +67,14 @@ def test_who_has_not_posted_has_a_reason_and_a_deadline(tmp_path: Path, monkeypa
     found = client.get("/api/v1/net/open").json()
     said = [item["why"].rpartition("its node ")[2] for item in found["contributors"]]
     assert said == ["is stopped", "gives no answer", "is stopped", "is stopped"]
+
+
+def test_what_a_member_missed_last_is_told_also_if_it_is_the_head(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(5))
+    chain.extend()
+    for _ in range(2):
+        chain.extend(posts=chain.posts(members=chain.genesis.members[:4]))
+    member = chain.genesis.members[4]
+    (shown,) = site(write_run(tmp_path / "run", chain), rules=lambda _: FakeRules()).chains.values()
+    with shown.reading() as reading:
+        assert reasons(shown, reading, [member], ()) == {member: "missed round 3"}

@@ -11,11 +11,12 @@ from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import CHANGES_VERSION, propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
+from fedchain.files.layout import SCENARIO_FILE
 from fedchain.web.chains import round_ms
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.changes import approved
 from tests.support.chain.explored import FakeRules, write
-from tests.support.web.builders import append
+from tests.support.web.builders import append, write_run
 from tests.support.web.site import HOME, site
 
 SINCE_MS = 1_700_000_000_000
@@ -170,3 +171,13 @@ def test_a_folder_two_blocks_behind_is_behind_at_once(network: Network) -> None:
         for number in range(3):
             append(network.node(number), network.chain, block)
     assert "<b>Behind</b> node-3 at height 2:" in network.page()
+
+
+def test_a_simulation_that_is_not_finished_lacks_no_node(tmp_path: Path) -> None:
+    chain = ChainBuilder(genesis(4))
+    chain.extend_many(2)
+    folder = write_run(tmp_path / "run", chain)
+    (folder / SCENARIO_FILE).write_text("")
+    shown = TestClient(site(folder, rules=lambda _: FakeRules()).app, base_url=HOME).get("/run/").text
+    assert 'id="standing"' not in shown
+    assert 'data-mark="live"' in shown
