@@ -23,7 +23,8 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 class NextPhase:
     """Foresees what peers contribute next, once all have contributed. Another block than that wastes this training.
 
-    Where rounds draw contributors, the block's hash does so. There it says nothing.
+    Where rounds draw contributors, the block's hash does so. There it says nothing, nor where posts are slow to check:
+    their phases use secrets, with which nobody trains ahead.
 
     Args:
         genesis: the federation's founding document.
@@ -39,8 +40,13 @@ class NextPhase:
     def on_post(self, own: CheckPost) -> None:
         """A peer has made a post."""
         state, contributors = own.state, own.state.roster.contributors
-        is_clear = not state.rules.contributors_per_round and state.countable == len(contributors)
-        if state.height < self._height or not is_clear:
+        is_known = (
+            state.height >= self._height
+            and not state.rules.contributors_per_round
+            and state.countable == len(contributors)
+            and not self._checks.is_slow(own)
+        )
+        if not is_known:
             return
         if state.height > self._height:
             self._height, self._made = state.height, {}

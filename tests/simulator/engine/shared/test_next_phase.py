@@ -93,19 +93,21 @@ def test_an_aggregators_post_has_those_train_that_build_on_it_and_theirs_the_agg
         assert (len(trained) == 1) is not is_aggregators
 
 
-@pytest.mark.parametrize("why", ["drawn", "owed", "last", "behind"])
-def test_where_the_next_contributors_or_their_knowledge_are_not_known_nothing_is_foreseen(why: str) -> None:
+@pytest.mark.parametrize("why", ["drawn", "owed", "last", "behind", "slow"])
+def test_where_the_next_contributors_or_their_knowledge_are_not_known_nothing_is_foreseen(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fields: dict[str, Any] = {
         "drawn": {"version": 3, "contributors_per_round": 3},
         "owed": {"version": 3, "late_rounds": 1},
         "last": {"rounds": 1},
-        "behind": {},
-    }[why]
+    }.get(why, {})
     chain = ChainBuilder(genesis(**fields))
     if why == "owed":
         chain.extend()  # a late post needs knowledge that it was made from
         chain.extend(posts=chain.posts()[1:])
         assert chain.state.owed
+    monkeypatch.setattr(chain.rules, "is_slow_to_check", lambda phase: why == "slow")
     next_phase, trainees, _ = begin(chain)
     own = own_checks(chain, chain.posts())
     if why == "behind":
