@@ -6,7 +6,7 @@ A field is a tensor, an int, a float, a bool, a tuple of tensors or a dict of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import Field, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -34,7 +34,7 @@ DTYPES = {
 
 
 NONE, EMPTY = ":none", ":empty"
-"""Behind the name of a field that is None, or holds no tensor, and was otherwise when its record was new."""
+"""Behind the name of a field that is None, or holds no tensor, and may be otherwise in a new record."""
 
 
 def validate_kind(kind: type) -> None:
@@ -44,16 +44,17 @@ def validate_kind(kind: type) -> None:
 
 def write_record(record: Any) -> dict[str, torch.Tensor]:
     """Return a record's fields as tensors; those that are None, or hold no tensor, are left out, or noted as such where
-    a new record's are not.
+    a new record's may be otherwise.
 
     Tensors are the record's own. Raises `TypeError` for a field of a type that none of them has, and `OwnCodeFailed`
     for one that holds something else than it says.
     """
     written: dict[str, torch.Tensor] = {}
+    items = {item.name: item for item in fields(record)}
     for name, kind in _kinds(type(record)).items():
         value = getattr(record, name)
         if value is None:
-            if _new(type(record), name) is not None:
+            if items[name].default is not None:
                 written[name + NONE] = torch.tensor(True)
             continue
         if kind in _SCALARS:
@@ -69,7 +70,7 @@ def write_record(record: Any) -> dict[str, torch.Tensor]:
             written[name] = value.detach()
         else:
             _validate(record, name, value, kind)
-            if not value and (_new(type(record), name) is None or _new(type(record), name)):
+            if not value and not _begins_empty(items[name]):
                 written[name + EMPTY] = torch.tensor(True)
             for key, item in value.items() if kind is dict else enumerate(value):
                 _validate_tensor(record, f"{name}[{key!r}]", item)
@@ -130,12 +131,9 @@ def read_record(kind: type[Record], written: Mapping[str, torch.Tensor]) -> Reco
     return kind(**values)
 
 
-def _new(record: type, name: str) -> Any:
-    """The value of a field in a new record; None if it has none."""
-    item = next(item for item in fields(record) if item.name == name)
-    if item.default_factory is not MISSING:
-        return item.default_factory()
-    return None if item.default is MISSING else item.default
+def _begins_empty(item: Field[Any]) -> bool:
+    """Whether a dict or tuple of a new record holds no tensor. A factory is not asked: it may draw numbers."""
+    return item.default_factory in (dict, tuple) or item.default == ()
 
 
 def _kinds(record: type) -> dict[str, Any]:

@@ -46,6 +46,23 @@ def test_a_field_that_was_emptied_is_not_as_in_a_new_record(emptied: dict[str, A
     assert {name: getattr(client.state(Eager), name) for name in emptied} == emptied
 
 
+def test_a_new_record_is_not_made_to_write_one() -> None:
+    """Its random numbers would be missing in what a client draws next, but only where it is written."""
+    made = []
+
+    def draw() -> dict[str, torch.Tensor]:
+        made.append(torch.randn(2))
+        return {"a": made[-1]}
+
+    @dataclass
+    class Drawn:
+        vector: torch.Tensor | None = field(default_factory=lambda: draw()["a"])
+        model: dict[str, torch.Tensor] = field(default_factory=draw)
+
+    found = read_record(Drawn, write_record(Drawn(None, {})))
+    assert (found.vector, found.model, made) == (None, {}, [])
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     """NumPy compares its own truth value with no number of 64 bits."""
     given: dict[str, Any] = {"count": np.uint8(3), "share": np.float32(0.5), "is_tired": np.bool_(True)}
