@@ -252,3 +252,16 @@ def test_no_shares_are_left_behind_by_a_document_that_finds_no_room(
     monkeypatch.setattr("fedchain.crypto.durable.create_file", create_file)
     assert found(tmp_path / "g").exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "g.dealing"]
+
+
+def test_shares_that_an_interrupted_founding_left_are_said_to_be_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command said that a file exists, of which its operator had never heard."""
+    dealt = SimpleNamespace(encode=lambda: b"sealed shares")
+    monkeypatch.setattr("fedchain.node.custody.dealing.deal_keys", lambda config, members, random: (config, dealt))
+    (tmp_path / "g.dealing").touch()
+    result = found(tmp_path / "g")
+    left = "a founding that was interrupted left it, or its document lies elsewhere"
+    expected = f"fedchain: {tmp_path / 'g.dealing'} cannot be written: File exists: {left}\n"
+    assert (result.exit_code, result.stderr) == (2, expected)

@@ -93,7 +93,8 @@ def new_genesis(
         with asking("cautions", type(method)):
             cautions = tuple(method.cautions(None if genesis.contributors_per_round else genesis.rounds))
         if dealing is not None:  # first: shares without a document are of no harm
-            _write_new(sealed, dealing.encode())
+            left = "a founding that was interrupted left it, or its document lies elsewhere"
+            _write_new(sealed, dealing.encode(), left)
         try:
             _write_new(path, genesis.encode())
         except NodeConfigError:
@@ -136,11 +137,13 @@ def show_genesis(
             typer.echo(line)
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, why_there: str = "") -> None:
+    """Write a file that does not exist. ``why_there`` is why it may exist although nobody knows of it."""
     from fedchain.crypto.durable import create_file
     from fedchain.node.config import NodeConfigError
 
     try:
         create_file(path, data, is_public=True)
     except OSError as error:
-        raise NodeConfigError(f"{path} cannot be written: {error.strerror}") from None
+        why = f": {why_there}" if why_there and isinstance(error, FileExistsError) else ""
+        raise NodeConfigError(f"{path} cannot be written: {error.strerror}{why}") from None
