@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from fedchain.chain.applying import apply_block, members_behind
-from fedchain.chain.block import Block, Header
-from fedchain.chain.certificate import Certificate
+from fedchain.chain.block import Block, Header, evidence_root, transactions_root
+from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import UnknownParent
 from fedchain.chain.genesis import Genesis
-from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.membership.change import CHANGES_VERSION, Change, changes_root
+from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state, liars_left, votes_required
 from fedchain.chain.validation import (
     validate_body,
@@ -24,7 +26,11 @@ from fedchain.chain.validation import (
 )
 from fedchain.chain.vote import VoteKind
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
+
+Body = tuple[tuple[Post, ...], Certificate | None, tuple[Evidence, ...], tuple[Change, ...]]
+"""All that a block holds beside its header and its miner's signature, in the order of its fields."""
 
 DRAFTS_MAX = 8
 """Most drafts that are remembered with the root of the members behind: peers of a simulation mine the same."""
@@ -55,6 +61,28 @@ def judge_block(
     if genesis.version >= CHANGES_VERSION:
         validate_member_set(block.header, after)
     return after
+
+
+def unsealed_header(genesis: Genesis, state: State, knowledge_root: Hash, miner: PublicKey, body: Body) -> Header:
+    """The header of a member's block on ``state`` that has no nonce yet."""
+    transactions, certificate, evidence, changes = body
+    header = Header(
+        version=state.rules.version,
+        parent_hash=state.block_hash,
+        height=state.height + 1,
+        round=state.round,
+        phase=state.phase,
+        transactions_root=transactions_root(transactions),
+        certificate_root=certificate_root(certificate),
+        evidence_root=evidence_root(evidence),
+        state_root=state.root,
+        knowledge_root=knowledge_root,
+        bits=state.bits_of(miner),
+        miner=miner,
+        nonce=0,
+        changes_root=changes_root(changes),
+    )
+    return naming_members(genesis, state, Block(header, b"", *body))
 
 
 def naming_members(genesis: Genesis, state: State, draft: Block) -> Header:

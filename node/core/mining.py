@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fedchain.chain.block import Block, Header, evidence_root, sign_block, transactions_root
-from fedchain.chain.certificate import Certificate, certificate_root
+from fedchain.chain.block import Header, sign_block
+from fedchain.chain.certificate import Certificate
 from fedchain.chain.evidence import Evidence
 from fedchain.chain.exceptions import Invalid, InvalidPayload, MethodFailed, Refused
-from fedchain.chain.membership.change import Change, changes_root
+from fedchain.chain.membership.change import Change
 from fedchain.chain.post import Post
 from fedchain.chain.roster import by_key
 from fedchain.chain.state import may_close_empty
-from fedchain.chain.transition import naming_members
+from fedchain.chain.transition import unsealed_header
 from fedchain.network.messages import CandidateMessage
 from fedchain.node.core.attendance import Attendance
 from fedchain.node.core.block_import import BlockImport, recompute_job
@@ -113,24 +113,8 @@ class Mining:
         if isinstance(result, Refused):
             self._drop_bad_posts(draft)
             return
-        header = Header(
-            version=context.head.rules.version,
-            parent_hash=context.head.block_hash,
-            height=context.head.height + 1,
-            round=context.head.round,
-            phase=context.head.phase,
-            transactions_root=transactions_root(draft.transactions),
-            certificate_root=certificate_root(draft.certificate),
-            evidence_root=evidence_root(draft.evidence),
-            state_root=context.head.root,
-            knowledge_root=result.root,
-            bits=context.head.bits_of(context.me),
-            miner=context.me,
-            nonce=0,
-            changes_root=changes_root(draft.changes),
-        )
         body = draft.transactions, draft.certificate, draft.evidence, draft.changes
-        header = naming_members(context.genesis, context.head, Block(header, b"", *body))
+        header = unsealed_header(context.genesis, context.head, result.root, context.me, body)
         self.draft = replace(draft, header=header, knowledge=result)
         context.emit(Mine(header))
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from fedchain.chain.block import Block, Header, evidence_root, sign_block, transactions_root
-from fedchain.chain.certificate import certificate_root
+from fedchain.chain.block import Header, sign_block
 from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
 from fedchain.chain.knowledge import needed_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import posts_required
-from fedchain.chain.transition import naming_members
+from fedchain.chain.transition import unsealed_header
 from fedchain.chain.vote import VoteKind
 from fedchain.network.messages import CandidateMessage, PostMessage, VoteMessage
 from fedchain.node.core.effects import Effect, Mine, Publish, Send
@@ -210,22 +209,8 @@ def draft_header(adversary: Adversary, posts: tuple[Post, ...]) -> Header | None
     if not isinstance(result, Knowledge):
         return None
     node.hold(result.data)
-    header = Header(
-        version=head.rules.version,
-        parent_hash=head.block_hash,
-        height=head.height + 1,
-        round=head.round,
-        phase=head.phase,
-        transactions_root=transactions_root(posts),
-        certificate_root=certificate_root(certificate),
-        evidence_root=evidence_root(()),
-        state_root=head.root,
-        knowledge_root=result.root,
-        bits=head.bits_of(adversary.key.public_key),
-        miner=adversary.key.public_key,
-        nonce=0,
-    )
-    return naming_members(adversary.genesis, head, Block(header, b"", posts, certificate))
+    body = posts, certificate, (), ()
+    return unsealed_header(adversary.genesis, head, result.root, adversary.key.public_key, body)
 
 
 def publish_block(adversary: Adversary, sealed: Header, posts: tuple[Post, ...]) -> None:

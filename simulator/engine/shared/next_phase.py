@@ -8,11 +8,11 @@ real time, most of a round's messages come behind its last contribution.
 from collections.abc import Sequence
 
 from fedchain.chain.applying import apply_block
-from fedchain.chain.block import Block, Header
+from fedchain.chain.block import Block
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.roster import by_key
 from fedchain.chain.state import State
-from fedchain.crypto.hashing import ZERO_HASH
+from fedchain.chain.transition import unsealed_header
 from fedchain.crypto.keys import SIGNATURE_SIZE, PublicKey
 from fedchain.learning.exceptions import LearningError
 from fedchain.node.core.checks import Checks
@@ -64,23 +64,9 @@ class NextPhase:
 
     def _after(self, state: State, made: Sequence[CheckPost], known: Knowledge) -> State:
         """The state after a block of these posts, as far as contributors depend on it."""
-        header = Header(
-            version=state.rules.version,
-            parent_hash=state.block_hash,
-            height=state.height + 1,
-            round=state.round,
-            phase=state.phase,
-            transactions_root=ZERO_HASH,
-            certificate_root=ZERO_HASH,
-            evidence_root=ZERO_HASH,
-            state_root=state.root,
-            knowledge_root=known.root,
-            bits=state.bits,
-            miner=made[0].post.sender,
-            nonce=0,
-        )
-        block = Block(header, bytes(SIGNATURE_SIZE), tuple(item.post for item in made), None, (), ())
-        return apply_block(self._genesis, state, block)
+        body = tuple(item.post for item in made), None, (), ()
+        header = unsealed_header(self._genesis, state, known.root, made[0].post.sender, body)
+        return apply_block(self._genesis, state, Block(header, bytes(SIGNATURE_SIZE), *body))
 
     def _foresee(self, state: State, known: Knowledge) -> None:
         if state.finished:
