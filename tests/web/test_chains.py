@@ -23,7 +23,7 @@ from fedchain.web.places import find_places
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import joining, living
 from tests.support.chain.explored import FakeRules, write
-from tests.support.web.builders import write_run
+from tests.support.web.builders import append, write_run
 from tests.support.web.pages import chain as chain
 from tests.support.web.pages import client as client
 from tests.support.web.pages import run as run
@@ -42,6 +42,33 @@ def test_a_page_waits_for_few_blocks_of_a_large_federation(
     assert shown.read_on()
     with shown.reading() as reading:
         assert (reading.columns.height, reading.is_complete) == (5, True)
+
+
+def test_pages_change_once_with_a_block_and_while_a_long_chain_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that has just read a block shows it, and need not be fetched once more."""
+    monkeypatch.setattr("fedchain.web.chains.READ_AT_ONCE", 8)
+    growing = living(4)
+    growing.extend_many(6)
+    folder = write_run(tmp_path / "run", growing)
+    (shown,) = site(folder, rules=lambda _: FakeRules()).chains.values()
+    seen = [shown.look()]
+    while True:
+        with shown.reading() as reading:
+            is_complete = reading.is_complete
+        if is_complete:
+            break
+        seen.append(shown.look())
+    assert len({*seen}) == len(seen) == 3
+    assert shown.look() == seen[-1]
+    for _ in range(2):
+        append(folder, growing, growing.extend())
+        seen.append(shown.look())
+        with shown.reading() as reading:
+            assert reading.is_complete
+        assert shown.look() == seen[-1]
+    assert len({*seen}) == len(seen)
 
 
 def test_a_store_that_disappears_or_is_damaged_is_said_so_and_comes_back(tmp_path: Path, chain: ChainBuilder) -> None:

@@ -232,9 +232,14 @@ class Chain:
             return self._read(store, explorer.held)
 
     def _read(self, store: Store, held: range) -> bool:
-        head, count = held.stop - 1, max(1, READ_AT_ONCE // len(self.head.roster))
+        head, count = held.stop - 1, self._read_at_once
         is_read = self._columns.read(store, held.start, head, count)
         return self._lives.read(store, head, count) and is_read
+
+    @property
+    def _read_at_once(self) -> int:
+        """Blocks that a page waits for."""
+        return max(1, READ_AT_ONCE // len(self.head.roster))
 
     @property
     def head(self) -> State:
@@ -322,11 +327,12 @@ class Chain:
                 holder.measured.look()
             self.behind = self._find_behind(time.monotonic())
             versions = [holder.version for holder in self.holders]
+            # A page reads few blocks itself. Only one that lacks more changes when they have been read.
+            lacks_more = self.head.height - self._columns.height > self._read_at_once
+            read = self._columns.height if lacks_more else None
         told = [(_steady(holder.status), holder.silence, holder.requests) for holder in self.holders]
         files = [(holder.measured.version, holder.seen.version) for holder in self.holders]
-        text = json.dumps(
-            [versions, told, files, self.behind, self._columns.height, self.compared, self.troubles], default=str
-        )
+        text = json.dumps([versions, told, files, self.behind, read, self.compared, self.troubles], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _find_behind(self, now_s: float) -> tuple[str, ...]:
