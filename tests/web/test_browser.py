@@ -248,6 +248,51 @@ def test_a_chain_that_disappears_is_live_no_more_until_it_is_back(place: Place, 
     expect(page.locator("#glance")).to_have_count(1)
 
 
+def _opened(page: Page, address: str) -> None:
+    """Open a page that follows its chain, and wait until it was fetched again for the first time."""
+    with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+        page.goto(address)
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
+
+
+def test_a_page_that_got_no_answer_asks_again(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    _opened(page, f"{place.address}/live/")
+    page.route(f"{place.address}/live/", lambda route: route.abort(), times=1)
+    append(place.live_folder, place.live, place.live.extend())
+    expect(page).to_have_title(f"live: height {place.live.state.height}")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
+
+
+def test_a_page_follows_its_chain_again_after_another_answered_in_the_explorers_place(
+    place: Place, context: BrowserContext
+) -> None:
+    """Such as a proxy in front of it. A browser asks again by itself where nobody answers, and not after such an
+    answer."""
+    page = context.new_page()
+    page.route("**/live/events", lambda route: route.fulfill(status=502), times=1)
+    page.goto(f"{place.address}/live/")
+    expect(page.locator("#live-state")).to_have_text("the explorer does not answer")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
+    append(place.live_folder, place.live, place.live.extend())
+    expect(page).to_have_title(f"live: height {place.live.state.height}")
+
+
+def test_a_state_that_lasts_is_written_once_for_readers_of_the_screen(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    _opened(page, f"{place.address}/live/")
+    page.evaluate(
+        """() => {
+            window.written = 0;
+            const count = (changes) => { window.written += changes.length; };
+            new MutationObserver(count).observe(document.getElementById("live-state"), { childList: true });
+        }"""
+    )
+    append(place.live_folder, place.live, place.live.extend())
+    expect(page).to_have_title(f"live: height {place.live.state.height}")
+    assert page.evaluate("window.written") == 0
+
+
 @pytest.mark.long
 def test_a_small_telephone_shows_tab_figures_and_the_first_columns_whole(place: Place, context: BrowserContext) -> None:
     page = context.new_page()

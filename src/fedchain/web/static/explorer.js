@@ -22,14 +22,16 @@
 
   const LIVE = "live";
   const SILENT = "the explorer does not answer";
+  const AGAIN_MS = 2000; // before an explorer that did not answer is asked again
 
   let source = null;
   let busy = false;
   let again = false;
+  let later = 0;
 
   const say = (text) => {
     if (!state) return;
-    state.textContent = text;
+    if (state.textContent !== text) state.textContent = text; // readers of the screen tell what is written, new or not
     state.classList.toggle("on", text === LIVE);
   };
 
@@ -56,6 +58,7 @@
   const bringUpToDate = (part, fresh) => {
     if (part.isEqualNode(fresh)) return;
     if (part.nodeType !== Node.ELEMENT_NODE) { part.nodeValue = fresh.nodeValue; return; }
+    if (part.dataset.light && part.dataset.light === fresh.dataset.light) return; // light.js fills it
     copyAttributes(part, fresh);
     let next = part.firstChild;
     for (const wanted of [...fresh.childNodes]) {
@@ -105,24 +108,35 @@
   const refresh = async () => {
     if (busy) { again = true; return; }
     busy = true;
+    clearTimeout(later);
+    const address = location.href;
+    let mark = "";
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      const answer = await fetch(address, { headers: { accept: "text/html" } });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      if (fresh.body.dataset.mark) show(fresh);
-      if (source) say(fresh.body.dataset.mark || SILENT);
-    } catch {
-      if (source) say(SILENT);
-    }
+      if (location.href !== address) again = true; // chart.js shows another part by now
+      else if (fresh.body.dataset.mark) show(fresh);
+      mark = fresh.body.dataset.mark;
+    } catch { /* the page says below that nobody answers */ }
     busy = false;
-    if (again) { again = false; setTimeout(refresh, 50); }
+    if (source) say(mark || SILENT);
+    // The explorer reports a change once: a page that did not get it asks for it again.
+    if (source && !mark) later = setTimeout(refresh, AGAIN_MS);
+    else if (again) later = setTimeout(refresh, 50);
+    again = false;
   };
 
   const watch = () => {
-    if (source) return;
+    if (source || document.hidden) return;
     source = new EventSource(events);
     source.onopen = () => say(document.body.dataset.mark);
     source.onmessage = refresh;
-    source.onerror = () => say(SILENT);
+    source.onerror = () => {
+      say(SILENT);
+      if (source.readyState !== EventSource.CLOSED) return; // the browser asks again by itself
+      source = null; // another one answers in its place: a proxy, or an explorer that awaits the chain
+      setTimeout(watch, AGAIN_MS);
+    };
   };
 
   // A browser opens few connections to one server, so only visible pages hold one.
@@ -132,5 +146,5 @@
     source = null;
     say("paused");
   });
-  if (!document.hidden) watch();
+  watch();
 })();
