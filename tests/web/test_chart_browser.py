@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
 from tests.support.web.browsing import browser as browser
@@ -133,6 +133,60 @@ def test_a_new_block_leaves_the_reader_where_it_is(
         expect(page.locator("#rounds > .scroll tbody tr")).to_have_count(4)
         expect(plane).to_be_focused()
         assert reading(page) == before == ["50.0 %", "25.0 %", "1"]
+
+
+def _held(page: Page, pattern: str, count: int) -> list[Route]:
+    """The list that gets so many of the next requests for a page, which wait until they are continued."""
+    held = list[Route]()
+    page.route(re.compile(pattern), lambda route: held.append(route) if len(held) < count else route.continue_())
+    return held
+
+
+def _wait_for(page: Page, held: list[Route], count: int) -> Route:
+    while len(held) < count:
+        page.title()  # a moment in which requests come
+    return held[count - 1]
+
+
+def _is_fetch(answer: Response) -> bool:
+    return answer.request.resource_type == "fetch"
+
+
+def test_of_two_parts_that_are_asked_for_at_once_the_last_one_is_shown(page: Page, address: str) -> None:
+    with page.expect_response(_is_fetch):
+        page.goto(address)
+    plane_of(page).focus()
+    held = _held(page, "/run/rounds", 2)
+    for count, key in enumerate(("+", "0"), 1):
+        page.keyboard.press(key)
+        _wait_for(page, held, count)
+    for route in held:
+        with page.expect_response(_is_fetch):
+            route.continue_()
+    expect(page.locator(".xs text").first).to_have_text("1")
+    assert page.url == address
+
+
+def test_a_page_that_was_fetched_before_a_part_was_chosen_does_not_undo_that(
+    context: BrowserContext, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, chain = tmp_path_factory.mktemp("chosen"), learning_chain(document("chosen", rounds=9), 7)
+    run = write_run(folder / "run", chain, ACCURACIES[:7])
+    with served(folder) as address:
+        page = context.new_page()
+        with page.expect_response(_is_fetch):
+            page.goto(f"{address}/run/rounds")
+        held = _held(page, "/run/rounds$", 1)
+        append(run, chain, chain.extend(posts=[]))
+        before = _wait_for(page, held, 1)
+        plane_of(page).focus()
+        for key in ("Home", "+"):
+            page.keyboard.press(key)
+        expect(page.locator(".xs text").last).to_have_text("3")
+        before.continue_()
+        expect(page.locator("#rounds > .scroll tbody tr")).to_have_count(8)
+        expect(page.locator(".xs text").last).to_have_text("3")
+        assert "accuracy.last=3" in page.url
 
 
 @pytest.mark.long

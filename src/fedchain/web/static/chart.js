@@ -7,6 +7,7 @@
   const KEYS = "arrow keys read values, plus and minus show a smaller or a larger part, 0 shows all";
   const SVG = "http://www.w3.org/2000/svg";
   const read = new Map(); // by name of a chart: the x at which a reader reads it
+  const asked = new Map(); // by id of a chart: how many parts of it were asked for
   let drag = null;
 
   const figureOf = (node) => (node instanceof Element ? node.closest("figure.chart") : null);
@@ -78,17 +79,22 @@
     return readingsOf(plane).stops.reduce((best, stop) => (away(stop) < away(best) ? stop : best));
   };
 
-  // Ask the server for another part and put it in the place of the figure; what had the focus has it again.
-  const ask = async (figure, address) => {
+  // Ask the server for another part and put it in the place of the figure; what had the focus has it again. The page has
+  // the address of what was asked for last, which the next one starts from, and an answer that comes later is not shown.
+  const ask = async ({ id }, address) => {
+    const number = (asked.get(id) ?? 0) + 1;
+    asked.set(id, number);
+    history.replaceState(null, "", address);
     let fresh = null;
     try {
       const answer = await fetch(address, { headers: { accept: "text/html" } });
-      fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(figure.id);
+      fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(id);
     } catch { /* the browser itself says below what went wrong */ }
-    if (!fresh) { location.assign(address); return; }
+    if (asked.get(id) !== number) return;
+    const figure = document.getElementById(id);
+    if (!fresh || !figure) { location.reload(); return; }
     const active = figure.contains(document.activeElement) ? document.activeElement : null;
     const again = active && (active.name ? `[name="${active.name}"]` : active === planeOf(active) ? "svg.plane" : "button");
-    history.replaceState(null, "", address);
     figure.replaceWith(fresh);
     prepare();
     if (again) fresh.querySelector(again)?.focus({ preventScroll: true });
