@@ -198,6 +198,39 @@ def test_the_line_stays_when_the_page_is_brought_up_to_date(address: str, folder
     expect(line(page)).to_be_visible()
 
 
+def test_the_line_is_written_once_for_readers_of_the_screen(address: str, folder: Path, page: Page) -> None:
+    page.goto(f"{address}/live/block/1")
+    expect(line(page)).to_have_class("card verdict good")
+    line(page).evaluate(
+        """line => {
+            window.written = 0;
+            const count = (changes) => { window.written += changes.length; };
+            new MutationObserver(count).observe(line, { attributes: true, childList: true, subtree: true });
+        }"""
+    )
+    append(folder / "live", LIVE, LIVE.extend())
+    with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+        append(folder / "live", LIVE, LIVE.extend())
+    expect(line(page)).to_be_visible()
+    assert page.evaluate("window.written") == 0
+
+
+def test_votes_that_could_not_be_read_are_no_lie_and_are_asked_for_again(
+    address: str, folder: Path, page: Page
+) -> None:
+    """The server may be about to end, or a proxy may answer in its place."""
+    events: list[Route] = []
+    page.route("**/live/events", lambda route: events.append(route))
+    page.route("**/api/v1/live/light/1", lambda route: route.fulfill(status=503), times=1)
+    page.goto(f"{address}/live/block/1")
+    expect(line(page)).to_have_text(
+        "not checked here The block's votes cannot be read: /api/v1/live/light/1 is not to be had"
+    )
+    expect(line(page)).to_have_class("card verdict")
+    events[0].continue_()
+    expect(line(page)).to_have_class("card verdict good")
+
+
 # --- a server that lies
 
 

@@ -18,6 +18,7 @@
   };
   const answers = new Map(); // light blocks on the way to a block whose members have changed, by address
   const found = new Map(); // verdicts, by the block and the hashes on its page: a page that changes asks once
+  const told = new WeakMap(); // the verdict that a line tells: written again, readers of the screen would tell it again
 
   const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   const unhex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
@@ -94,7 +95,7 @@
 
   const ask = async (address) => {
     const answer = await fetch(address);
-    expect(answer.ok, `${address} is not to be had`);
+    if (!answer.ok) throw new Error(`${address} is not to be had`);
     return answer;
   };
 
@@ -316,11 +317,14 @@
       return ["good", "checked in this browser", checked, believed];
     } catch (error) {
       if (error instanceof Refused) return ["false", "FALSE", `This browser checked the votes: ${error.message}.`];
-      return ["", "not checked here", `The block's votes cannot be read: ${error.message}`];
+      throw error;
     }
   };
 
-  const show = (line, [kind, label, words, believed]) => {
+  const show = (line, verdict) => {
+    if (told.get(line) === verdict && !line.hidden) return;
+    told.set(line, verdict);
+    const [kind, label, words, believed] = verdict;
     const tag = { good: "ok", false: "bad" }[kind] ?? "warn";
     line.className = `card verdict ${kind}`.trim();
     line.replaceChildren();
@@ -341,7 +345,13 @@
     if (!line) return;
     const shown = [...document.querySelectorAll("#block dl.lines code.hash")].map((item) => item.textContent);
     const key = [line.dataset.light, ...shown].join();
-    if (!found.has(key)) found.set(key, verdictOf(line, shown));
+    if (!found.has(key)) {
+      line.hidden = true; // what it tells may be of other hashes
+      found.set(key, verdictOf(line, shown).catch((error) => {
+        found.delete(key); // the server may answer when the page has changed
+        return ["", "not checked here", `The block's votes cannot be read: ${error.message}`];
+      }));
+    }
     const verdict = await found.get(key);
     const now = document.getElementById("checked"); // the page may have been replaced meanwhile
     if (now && now.dataset.light === line.dataset.light) show(now, verdict);
