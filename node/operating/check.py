@@ -467,6 +467,6 @@ def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
             return "the model is built; this member has no data, and needs none"
         try:
             _, loss = evaluate(client.model, client.train_images[:BATCH], client.train_labels[:BATCH])
-        except Exception as error:  # the user's own model may raise anything
+        except (Exception, SystemExit) as error:  # the user's own model may raise anything
             raise NodeConfigError(f"a batch does not go through the model: {type(error).__name__}: {error}") from None
         return f"{count:,} examples of {len(client.classes)} classes; a batch went through the model, loss {loss:.3f}"

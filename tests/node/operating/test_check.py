@@ -45,6 +45,8 @@ from tests.support.node.shell import DIGITS, write_genesis
 MEMBERS = 2
 
 TASK = """
+import sys
+
 import numpy as np
 from torch import nn
 
@@ -63,6 +65,11 @@ class Broken(Net):
         raise RuntimeError("no such layer")
 
 
+class Ending(Net):
+    def forward(self, x):
+        return sys.exit(0) if len(x) > 2 else super().forward(x)
+
+
 def load():
     points, labels = np.ones((30, 8), np.float32), np.arange(30) % 3
     return Net, (points, labels), (points, labels)
@@ -70,6 +77,10 @@ def load():
 
 def broken():
     return Broken, *load()[1:]
+
+
+def ending():
+    return Ending, *load()[1:]
 """
 
 
@@ -117,6 +128,8 @@ def test_own_data_and_a_model_that_a_batch_does_not_go_through(
     assert found(replace(config, task="task_to_check:load"), "data")[0] == "ok"
     outcome, text = found(replace(config, task="task_to_check:broken"), "data")
     assert (outcome, "no such layer" in text) == ("fail", True)
+    told = "a batch does not go through the model: SystemExit: 0"
+    assert found(replace(config, task="task_to_check:ending"), "data") == ("fail", told)
     outcome, text = found(replace(config, task="task_to_check:none"), "data")
     assert (outcome, "none" in text) == ("fail", True)
     outcome, text = found(config, "data")
