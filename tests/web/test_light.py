@@ -1,6 +1,7 @@
 """A light client of explorers says what it verified, believes little else, and names what a server lied about."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from fedchain.web.light import Server, tell, verify_served
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
 from tests.support.chain.explored import FakeRules, write, write_joined
 from tests.support.chain.light import renewed_chain
-from tests.support.web.lying import Lie, lying
+from tests.support.web.lying import Lie, flooding, lying
 from tests.support.web.site import HOME, site
 
 NOW_MS = 1_700_000_100_000
@@ -274,6 +275,11 @@ LIES: dict[str, tuple[dict[str, Lie], type[Exception], str]] = {
     ),
     "another form": ({"/api/v1/run/status": lambda body: b"[]"}, InvalidEncoding, "as no explorer does"),
     "no JSON": ({"/api/v1/run/status": lambda body: b"{"}, InvalidEncoding, "as no explorer does"),
+    "many values": (
+        {HEAD: altered(lambda found: found | {"more": [{}] * 2**16})},
+        InvalidEncoding,
+        "as no explorer does",
+    ),
     "a deep list": ({"/api/v1/run/status": lambda body: b"[" * 100_000}, InvalidEncoding, "as no explorer does"),
     "no bytes": ({HEAD: altered(lambda found: {"bytes": 7})}, InvalidEncoding, "holds no bytes"),
     "too many bytes": ({HEAD: lambda body: body + b" " * 5 * 2**20}, InvalidEncoding, "with more than"),
@@ -340,6 +346,38 @@ def test_a_server_that_is_gone_is_named(client: TestClient) -> None:
         pass
     with pytest.raises(NotFound, match=rf"^{address} does not answer: "):
         verify_served([address], NOW_MS)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+ENDLESS: dict[str, tuple[bytes, bytes]] = {
+    "words that an answer will come": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
+    "words about the answer": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"more: words\r\n" * 100),
+    "words about its parts": (CHUNKED, b"1;" + b"x" * 60_000 + b"\r\n \r\n"),
+    "words about the last answer": (
+        CHUNKED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + b"2\r\n{}\r\n0\r\n",
+        b"more: words\r\n" * 100,
+    ),
+}
+
+
+@pytest.mark.parametrize("about", ENDLESS)
+def test_an_answer_without_an_end_is_not_waited_for(about: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.web.light.ANSWER_S", 0.2)
+    with flooding(*ENDLESS[about]) as address:
+        with pytest.raises(NotFound, match=rf"^{address}/run does not answer: .* takes longer than 0\.2 s$"):
+            verify_served([f"{address}/run"], NOW_MS)
+        for thread in threading.enumerate():
+            if thread.name == "fedchain-light":
+                thread.join(20)
+                assert not thread.is_alive()
+
+
+def test_an_answer_with_a_negative_size_is_none() -> None:
+    with (
+        flooding(CHUNKED + b"-5\r\n{}\r\n", b"") as address,
+        pytest.raises(NotFound, match=rf"^{address}/run does not answer: "),
+    ):
+        verify_served([f"{address}/run"], NOW_MS)
 
 
 def test_a_server_of_several_chains_asks_for_one(tmp_path: Path) -> None:

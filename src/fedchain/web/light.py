@@ -7,8 +7,10 @@ first of them hands out.
 import http.client
 import json
 import re
+import socket
+import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
@@ -30,11 +32,17 @@ from fedchain.wording import bearable, counted, printable
 TIMEOUT_S = 20.0
 """How long a server may be silent."""
 
+ANSWER_S = 600.0
+"""How long an answer may take, however often bytes of it come."""
+
 AHEAD = 100
 """Light blocks that are asked for at once where heights are walked one by one."""
 
 ANSWER_SIZE_MAX = 4 * 2**20
 """Most bytes of any other answer that is read."""
+
+VALUES_MAX = 2**16
+"""Most values of an answer, about: many small ones take thirty times the memory of their text."""
 
 TRUST = re.compile(r"(?P<chain>[0-9a-f]{64})(?:/(?P<height>[1-9][0-9]{0,17})/(?P<block>[0-9a-f]{64}))?")
 """The part of an address behind its #: the chain id that is trusted, and a height and the hash of its block."""
@@ -177,8 +185,9 @@ class Server:
         return self._json(f"/api/v1/{self._chain()}/{path}", size_max, kind)
 
     def _json(self, path: str, size_max: int, kind: type) -> Any:
+        data = self._get(path, size_max)
         try:
-            found = json.loads(self._get(path, size_max))
+            found = json.loads(data) if data.count(b",") < VALUES_MAX else None
         except (ValueError, RecursionError):
             found = None
         if type(found) is not kind:
@@ -187,21 +196,53 @@ class Server:
 
     def _get(self, path: str, size_max: int) -> bytes:
         for is_last in (False, True):
-            try:
-                self._connection.request("GET", path)
-                answer = self._connection.getresponse()
-                data = answer.read(size_max + 1)
+            exchange = _Exchange(self._connection, path, size_max)
+            exchange.start()
+            exchange.join(ANSWER_S)
+            if exchange.is_alive():
+                exchange.end()
+                raise NotFound(f"{printable(self.url)} does not answer: {path} takes longer than {ANSWER_S:g} s")
+            if (error := exchange.error) is None:
                 break
-            except (OSError, http.client.HTTPException) as error:
-                # A server closes a connection that was silent for long; the next one is new.
-                self._connection.close()
-                if is_last:
-                    raise NotFound(f"{printable(self.url)} does not answer: {_why(error)}") from None
-        if len(data) > size_max:
+            # A server closes a connection that was silent for long; the next one is new.
+            self._connection.close()
+            if not isinstance(error, OSError | http.client.HTTPException | ValueError):
+                raise error
+            if is_last:
+                raise NotFound(f"{printable(self.url)} does not answer: {_why(error)}") from None
+        if len(exchange.data) > size_max:
             raise InvalidEncoding("answer", f"{printable(self.url)} answers {path} with more than {size_max} bytes")
-        if answer.status != 200:
-            raise NotFound(f"{printable(self.url)} answers {path} with status {answer.status}")
-        return data
+        if exchange.status != 200:
+            raise NotFound(f"{printable(self.url)} answers {path} with status {exchange.status}")
+        return exchange.data
+
+
+class _Exchange(threading.Thread):
+    """A question and its answer, in a thread: an answer may have no end, nor may what comes before or behind it."""
+
+    def __init__(self, connection: http.client.HTTPConnection, path: str, size_max: int) -> None:
+        super().__init__(name="fedchain-light", daemon=True)
+        self._connection, self._path, self._size_max = connection, path, size_max
+        self._socket: socket.socket | None = None  # which the connection lets go of where the answer is its last one
+        self.status, self.data = 0, b""
+        self.error: Exception | None = None
+        """Why there is no answer; ValueError for a number that is none, such as a negative size."""
+
+    def run(self) -> None:
+        """See `threading.Thread`."""
+        try:
+            self._connection.request("GET", self._path)
+            self._socket = self._connection.sock
+            answer = self._connection.getresponse()
+            self.status, self.data = answer.status, answer.read(self._size_max + 1)
+        except Exception as error:  # whoever asked raises it
+            self.error = error
+
+    def end(self) -> None:
+        """Have it end soon."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def verify_served(urls: Sequence[str], now_ms: int) -> LightReport:

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 from starlette.testclient import TestClient
 
@@ -34,6 +35,27 @@ def lying(client: TestClient, lies: Mapping[str, Lie]) -> Iterator[str]:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join(20)
+
+
+@contextmanager
+def flooding(begin: bytes, again: bytes) -> Iterator[str]:
+    """The address of a server that answers each question with some bytes, and goes on with others as long as it can."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.recv(2**16)
+                self.request.sendall(begin)
+                while again:
+                    self.request.sendall(again)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
