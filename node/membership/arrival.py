@@ -36,7 +36,7 @@ def settle(file: Path, folder: Path, settings: Mapping[str, Any]) -> Path:
     if invitation.genesis.admission is Admission.CLOSED:
         raise NodeConfigError(f"{file} is of a closed federation: nobody joins")
     if path.exists():
-        if not copy.exists() or read_invitation(copy) != invitation:
+        if not copy.exists() or read_invitation(copy, again=True) != invitation:
             raise NodeConfigError(f"{folder} is the folder of another node; name another one")
         there = read_toml(path, NodeConfigError)
         if (named := Path(str(there.get("data", "")))).resolve() != folder.resolve():

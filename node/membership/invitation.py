@@ -30,7 +30,7 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 from fedchain.crypto.signatures import is_valid_signature
 from fedchain.files.kinds import looks_like
-from fedchain.files.layout import INVITATION_FILE
+from fedchain.files.layout import INVITATION_FILE, is_device
 from fedchain.node.config import NodeConfigError
 
 MAGIC = "fedchain invitation 1"
@@ -160,14 +160,20 @@ class Invitation:
         return encode([MAGIC, self.genesis.encode(), self.voucher.to_record(), secret, head, places])
 
 
-def read_invitation(path: Path) -> Invitation:
+def read_invitation(path: Path, *, again: bool = False) -> Invitation:
     """Read an invitation, and check all that can be checked without the chain.
+
+    Args:
+        path: its file.
+        again: whether it is the one that a node keeps: a pipe there would keep its reader waiting for ever.
 
     Raises:
         NodeConfigError: the file cannot be read, or others may read it, or it is no invitation, or one that contradicts
             itself; in one line.
     """
     try:
+        if again and is_device(path):
+            raise NodeConfigError(f"{path} is a pipe or a device, and no file")
         with path.open("rb") as file:
             exposed = exposure(path, os.fstat(file.fileno()).st_mode)
             data = file.read(INVITATION_SIZE_MAX + 1)
@@ -209,7 +215,7 @@ def invitation_in(folder: Path, genesis: Genesis, document: str) -> Invitation |
     path = folder / INVITATION_FILE
     if genesis.version < CHANGES_VERSION or not path.exists():
         return None
-    found = read_invitation(path)
+    found = read_invitation(path, again=True)
     if found.genesis.chain_id != genesis.chain_id:
         raise NodeConfigError(f"{path} invites to another federation than {document}")
     return found

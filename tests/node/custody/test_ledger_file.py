@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from fedchain.files.layout import TRAINING_FILE
 from fedchain.learning.exceptions import LedgerDamaged, ReleaseRefused
 from fedchain.learning.executors.executor import Question
 from fedchain.learning.families.local_sgd import NO_EPSILON
-from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry
+from fedchain.learning.privacy.ledger import COPY_SIZE, RECORD_SIZE, Budget, Entry, PrivacyLedger
 from fedchain.learning.privacy.releases import Release
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.custody.ledger_file import ledger_path, open_ledger
@@ -98,6 +99,15 @@ def test_no_link_is_followed(secrets: Path) -> None:
         with pytest.raises(LedgerDamaged, match="privacy ledger of member 1 cannot be used"):
             opened.charge(entry(1), FREE)
     assert target.read_bytes() == b""
+
+
+def test_a_pipe_in_its_place_keeps_nobody_waiting(secrets: Path) -> None:
+    os.mkfifo(ledger_path(secrets), 0o600)
+    for ask in (PrivacyLedger.entries, lambda ledger: ledger.charge(entry(1), FREE)):
+        with pytest.raises(
+            LedgerDamaged, match=r"^privacy ledger of member 1 cannot be used: .* is a pipe or a device"
+        ):
+            ask(open_ledger(secrets, 1))
 
 
 def charge_many(secrets: Path, numbers: range) -> None:

@@ -1,5 +1,6 @@
 """Private randomness is drawn once, kept for its owner alone, and a damaged file is no reason to draw anew."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,13 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, data: bytes
     with pytest.raises(SecretMissing, match=f"secrets of member 2: .* holds {len(data)} bytes, it must be 32"):
         open_secrets(path, 2)
     assert path.read_bytes() == data
+
+
+def test_a_pipe_in_its_place_keeps_nobody_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "key.secrets"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(SecretMissing, match=f"^secrets of member 2: {path} is a pipe or a device, and no file$"):
+        open_secrets(path, 2)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

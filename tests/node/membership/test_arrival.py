@@ -15,7 +15,7 @@ from fedchain.crypto.durable import write_file
 from fedchain.node.config import NodeConfigError, load_config
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.membership.arrival import settle
-from fedchain.node.membership.invitation import read_invitation
+from fedchain.node.membership.invitation import invitation_in, read_invitation
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE
 from tests.support.node.inviting import Host
@@ -103,6 +103,17 @@ def test_what_another_invitation_left_is_not_gone_on_with(tmp_path: Path, file: 
     write_file(other, Host(tmp_path).requests.invite("other").encode())
     with pytest.raises(NodeConfigError, match="holds other things, such as invitation; name an empty folder"):
         settle(other, folder, {"listen": ANYWHERE})
+
+
+def test_a_pipe_in_the_place_of_the_copy_keeps_nobody_waiting(tmp_path: Path, file: Path) -> None:
+    folder = tmp_path / "clinic"
+    settle(file, folder, {"listen": ANYWHERE})
+    (folder / "invitation").unlink()
+    os.mkfifo(folder / "invitation", 0o600)
+    with pytest.raises(NodeConfigError, match=f"^{folder / 'invitation'} is a pipe or a device, and no file$"):
+        settle(file, folder, {})
+    with pytest.raises(NodeConfigError, match=f"^{folder / 'invitation'} is a pipe or a device, and no file$"):
+        invitation_in(folder, read_invitation(file).genesis, "genesis.fedchain")
 
 
 def test_a_copy_of_a_folder_is_not_gone_on_with_in_the_first_one(tmp_path: Path, file: Path) -> None:
