@@ -206,6 +206,8 @@ def _check_key(
         key, passphrase = unlock()
         keys.append(key)
         passphrases.append(passphrase)
+        if genesis is not None:  # a node looks at the next key once it runs, and ends where it cannot be read
+            NextKey(Path(config.key), genesis.chain_id, passphrase).read()
         if passphrase is None:
             return Finding(Outcome.WARN, "key", f"{address(key.public_key)}; {config.key} is not encrypted")
         return f"{address(key.public_key)} opens with its passphrase"

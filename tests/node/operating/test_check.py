@@ -160,6 +160,16 @@ def test_a_genesis_document_that_is_none_and_one_from_the_future(config: NodeCon
 
 
 @pytest.mark.usefixtures("no_data")
+def test_a_next_key_that_does_not_open_ends_a_node_once_it_runs(config: NodeConfig) -> None:
+    path = Path(f"{config.key}.next")
+    PrivateKey.generate().save(path, "right")
+    assert found(config, "key")[0] == "ok"
+    path.write_text("none", encoding="utf-8")
+    assert found(config, "key") == ("fail", f"{path} cannot be opened: it is not a PEM key")
+    assert found(config, "member")[0] == "ok"
+
+
+@pytest.mark.usefixtures("no_data")
 def test_a_key_that_is_a_stranger_s_or_does_not_open(config: NodeConfig) -> None:
     stranger = PrivateKey.generate()
     outcome, text = found(config, "member", stranger)
