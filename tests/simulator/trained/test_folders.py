@@ -7,18 +7,24 @@ import sys
 import tracemalloc
 import weakref
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 from typer.testing import CliRunner
 
+from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.main import app
-from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SCENARIO_FILE, read_metrics
+from fedchain.files.layout import CHAIN_FOLDER, GENESIS_FILE, SCENARIO_FILE, TRAINING_FILE, read_metrics
 from fedchain.files.spool import write_file_of
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.executors.executor import Question
 from fedchain.learning.worker.checkpoint import state_pieces
+from fedchain.learning.worker.model_origin import read_origin
+from fedchain.node.workers.local import Local
+from fedchain.node.workers.process import Trainer
 from fedchain.simulator.choices import RunOptions
 from fedchain.simulator.console import run_scenario
 from fedchain.simulator.disturbances import MemberChange
@@ -28,6 +34,7 @@ from fedchain.simulator.trained.measure import measure_trained
 from fedchain.simulator.trained.origins import read_file
 from tests.support.chain.builders import genesis
 from tests.support.learning.lora_task import LoraNet
+from tests.support.node.shell import DIGITS, write_genesis
 from tests.support.simulator.models import PEERS, ROUNDS, Plain, Runs, ask, export
 from tests.support.simulator.models import runs as runs
 
@@ -63,6 +70,29 @@ def test_the_common_model_of_any_round_is_as_good_as_the_run_reported(runs: Runs
     assert ask("evaluate", runs / "fedavg", "--file", path)["accuracies"] == accuracies
 
 
+@pytest.mark.parametrize(
+    ("source", "whose", "measure"),
+    [
+        ("dfpl", ("--member", 1), ""),
+        ("net/node-1", ("--member", 1), ""),
+        ("fedavg", ("--aggregate",), "tal_received"),
+    ],
+)
+def test_a_model_s_file_has_the_loss_that_was_measured(
+    runs: Runs, tmp_path: Path, source: str, whose: tuple[object, ...], measure: str
+) -> None:
+    origin = read_origin(export(tmp_path / "model.safetensors", runs / source, *whose).read_bytes())
+    assert origin is not None
+    assert origin.loss == ask("evaluate", runs / source, *whose)["loss"]
+    if measure:
+        assert origin.loss == list(read_metrics(runs / source))[-1][measure]
+
+
+def test_the_members_losses_make_up_what_the_run_reported(runs: Runs) -> None:
+    losses = [ask("evaluate", runs / "dfpl", "--member", member)["loss"] for member in range(PEERS)]
+    assert sum(losses) / PEERS == list(read_metrics(runs / "dfpl"))[-1]["tal"]
+
+
 def test_measurements_that_were_damaged_are_none(runs: Runs, tmp_path: Path) -> None:
     shutil.copytree(runs / "fedavg", tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{}\n{"round": 1, "taa_received": "much"}\n')
@@ -70,14 +100,134 @@ def test_measurements_that_were_damaged_are_none(runs: Runs, tmp_path: Path) -> 
     assert answer["reported"] == {"accuracy": None, "test_accuracy": None}
 
 
-def test_a_scenario_that_is_not_the_chain_s_is_refused(runs: Runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("seed", "77", r"77, not 0"), ("classes_avg", "4", "4, not 3"), ("partition", '"iid"', "'iid', not 'n-way'")],
+)
+def test_a_scenario_that_is_not_the_chain_s_is_refused(
+    runs: Runs, tmp_path: Path, name: str, value: str, said: str
+) -> None:
     """Else models would be measured on other examples than their members', and nothing would say so."""
     shutil.copytree(runs / "fedavg", tmp_path / "run")
     file = tmp_path / "run" / SCENARIO_FILE
-    file.write_text(re.sub(r"(?m)^seed = \d+$", "seed = 77", file.read_text()))
+    file.write_text(re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", file.read_text()))
     result = CliRunner().invoke(app, ["model", "cross-site", str(tmp_path / "run")])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert re.search(r"is another scenario than the chain's: its seed is 77, not \d+$", result.stderr.strip())
+    assert result.stderr.strip().endswith(f"is another scenario than the chain's: its {name} is {said}")
+
+
+def test_a_model_of_another_federation_in_a_node_s_folder_is_not_taken_for_its_own(runs: Runs, tmp_path: Path) -> None:
+    shutil.copytree(runs / "fedavg" / CHAIN_FOLDER, tmp_path / "node" / CHAIN_FOLDER)
+    shutil.copy(runs / "net" / "node-1" / TRAINING_FILE, tmp_path / "node")
+    refused = CliRunner().invoke(app, ["model", "evaluate", str(tmp_path / "node"), "--member", "1"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "node holds no local model: its member has not trained yet" in refused.stderr
+
+
+def test_an_aggregator_without_data_has_no_model_of_its_own(tmp_path: Path) -> None:
+    scenario = Scenario(
+        method="fedavg", peers=2, rounds=1, aggregator="dedicated", centralized=True, hyperparameters={"local_steps": 1}
+    )
+    run_scenario(scenario, tmp_path / "run", RunOptions(keep_models=True))
+    refused = CliRunner().invoke(app, ["model", "evaluate", str(tmp_path / "run"), "--member", "2"])
+    assert refused.exit_code == 2
+    assert refused.stderr == "fedchain: member 2 is the aggregator, which has no data and no model of its own\n"
+
+
+def test_members_with_several_architectures_are_measured_as_what_they_are(tmp_path: Path) -> None:
+    scenario = Scenario(
+        method="solo", model="digits-mlp+logistic", peers=2, rounds=1, hyperparameters={"local_steps": 1}, workers=1
+    )
+    run_scenario(scenario, tmp_path / "run", RunOptions(keep_models=True))
+    for member, name in enumerate(("digits-mlp", "logistic")):
+        answer = ask("evaluate", tmp_path / "run", "--member", member)
+        assert (answer["sites"], answer["is_same"]) == ([member], True)
+        assert f"model {name}, " in answer["model"]
+
+
+def test_a_node_measures_on_its_own_data_where_each_member_has_some_at_home(tmp_path: Path) -> None:
+    """A test network has the data of all its members, and its folder says nothing else."""
+    run, net = tmp_path / "run", tmp_path / "net"
+    scenario = Scenario(
+        method="fedavg",
+        peers=PEERS,
+        rounds=1,
+        dataset="own",
+        task="tests.support.learning.own_task:load",
+        hyperparameters={"local_steps": 3},
+        mining_attempts=4,
+        workers=1,
+    )
+    assert not run_scenario(scenario, run, RunOptions())
+    with Store.open(run / CHAIN_FOLDER, read_only=True) as store:
+        (net / GENESIS_FILE).parent.mkdir()
+        (net / GENESIS_FILE).write_bytes(store.genesis.encode())
+        for member in range(2):
+            node = net / f"node-{member}"
+            shutil.copytree(run / CHAIN_FOLDER, node / CHAIN_FOLDER)
+            Trainer(store.genesis, node, member, Local(task=scenario.task)).ask(Question(member, "update", 1, b""))
+    whose = ("--aggregate", "--task", scenario.task)
+    assert ask("evaluate", net / "node-1", *whose)["sites"] == [1]
+    assert ask("evaluate", net, *whose)["sites"] == [0, 1, 2]
+    unnamed = CliRunner().invoke(app, ["model", "evaluate", str(net), "--aggregate"])
+    assert (unnamed.exit_code, unnamed.stdout) == (2, "")
+    assert "the members train on data of their own: name your function with --task" in unnamed.stderr
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+def test_data_are_looked_for_in_the_folder_that_is_named(runs: Runs, tmp_path: Path, is_run: bool) -> None:
+    path, folder = export(tmp_path / "model.safetensors", runs / "fedavg", "--aggregate"), tmp_path / "folder"
+    if is_run:
+        shutil.copytree(runs / "fedavg", folder)
+        file = folder / SCENARIO_FILE
+        text = file.read_text().replace('dataset = "digits"', 'dataset = "mnist"')
+        file.write_text(text.replace('data_dir = ""', 'data_dir = "on-another-machine"'))
+    else:
+        document = Genesis.decode(write_genesis(tmp_path / "genesis", replace(DIGITS, dataset="mnist")).read_bytes())
+        Store.create(folder / CHAIN_FOLDER, document).close()
+    words = ["model", "evaluate", folder, "--file", path, "--data-dir", tmp_path / "mine"]
+    refused = CliRunner().invoke(app, [*map(str, words)])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert str(tmp_path / "mine") in refused.stderr
+
+
+METHOD = """
+from dataclasses import dataclass
+from fedchain.learning.methods.blade_fl import BladeFl
+
+@dataclass(frozen=True, kw_only=True)
+class Moved(BladeFl):
+    '''One of a user's own.'''
+"""
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+def test_a_method_whose_file_is_elsewhere_by_now_is_named_with_the_command(tmp_path: Path, is_run: bool) -> None:
+    code, run = tmp_path / "there" / "moved_method.py", tmp_path / "run"
+    code.parent.mkdir()
+    code.write_text(METHOD)
+    scenario = Scenario(method=f"{code}:Moved", peers=2, rounds=1, hyperparameters={"local_steps": 1}, workers=1)
+    run_scenario(scenario, run, RunOptions())
+    folder = run if is_run else tmp_path / "node"
+    if not is_run:
+        shutil.copytree(run / CHAIN_FOLDER, folder / CHAIN_FOLDER)
+    here = code.rename(tmp_path / "moved_method.py")
+    forget(code)
+    out = str(tmp_path / "model.safetensors")
+    refused = CliRunner().invoke(app, ["model", "export", str(folder), "--aggregate", "--out", out])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (f"; the run names {code}:Moved: --method runs it" in refused.stderr) is is_run, refused.stderr
+    words = ["evaluate", folder, "--aggregate", "--method", f"{here}:Moved"]
+    try:
+        assert ask(*words)["model"].startswith("the aggregate after round 1: moved_method:Moved on digits")
+    finally:
+        forget(here)
+
+
+def forget(code: Path) -> None:
+    """Let a module be imported anew, as by the next process."""
+    sys.modules.pop(code.stem, None)
+    sys.path[:] = [folder for folder in sys.path if folder != str(code.parent)]
 
 
 def test_members_that_came_later_have_models_and_means_are_of_the_same_members(tmp_path: Path) -> None:

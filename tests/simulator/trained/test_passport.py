@@ -24,6 +24,7 @@ from fedchain.chain.knowledge import Occasion
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
+from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import sha256
 from fedchain.files.spool import read_in_place
 from fedchain.learning.knowledge import write_knowledge
@@ -41,7 +42,7 @@ from fedchain.simulator.trained.passport import (
 )
 from tests.support.chain.builders import UPDATE, ChainBuilder, SumRules, genesis
 from tests.support.chain.changes import joining, living_genesis, own
-from tests.support.chain.explored import write
+from tests.support.chain.explored import finals, write
 
 NAME = "model.safetensors"
 ROUNDS = 3
@@ -150,6 +151,19 @@ def test_five_lines_say_whose_model_it_is_what_was_verified_and_what_is_believed
         "believed    the founding document; that at most 1 of 4 members lie; that fedchain 0.1.0 wrote the passport; "
         "all else that the file's header says",
     )
+
+
+def test_more_votes_than_were_needed_are_counted_beside_them(tmp_path: Path) -> None:
+    document = genesis(4)
+    chain = ChainBuilder(document, ModelRules())
+    chain.extend_many(ROUNDS)
+    last, all_of_them = chain.blocks[chain.tip], chain.certificate(chain.tip, document.members)
+    file = file_of(document, STATE)
+    with Store.create(tmp_path / "chain", document) as store:
+        store.append([*finals(chain)[:-1], chain.final(last, all_of_them)])
+        store.append([Contents(dict(chain.contents))])
+        data = write_passport(Explorer(store), None, NAME, file)
+    assert tell(check_passport(data, NAME, file))[2].endswith(": 4 of 4 electors signed it, 3 were needed")
 
 
 def test_it_is_an_in_toto_statement_about_the_file(passport: Written) -> None:
@@ -280,6 +294,18 @@ def test_a_tensor_of_two_names_is_proven_by_both(tmp_path: Path) -> None:
         written(tmp_path / "other", unreadable)
 
 
+@pytest.mark.parametrize("shapes", ["{", "7", "[" * 100_000, '{"parameters": 7}'])
+def test_shapes_of_another_form_are_said_to_be_unreadable(tmp_path: Path, shapes: str) -> None:
+    with pytest.raises(InvalidPassport, match=r"^founding document: its shapes cannot be read: "):
+        written(tmp_path, genesis(4, learning=(("shapes", shapes),)))
+
+
+@pytest.mark.parametrize("file", [b"", b"\xff" * 16])
+def test_a_file_that_holds_no_tensors_is_no_model(passport: Written, file: bytes) -> None:
+    """Its digest may be in the passport, as anybody can write one."""
+    assert str(refusal(rewritten(passport, file), file)).startswith("model file: it is no safetensors file: ")
+
+
 def test_a_changed_number_is_refused_even_if_all_hashes_are_made_anew(passport: Written) -> None:
     changed = STATE | {"fc.bias": np.array([0.5, -1.5], np.float32)}
     assert resealed(passport, lambda predicate: None, file_of(passport.document, changed)).part == "knowledge"
@@ -323,6 +349,7 @@ def test_another_federation_cannot_vouch(passport: Written, tmp_path: Path) -> N
     ("change", "words"),
     [
         (lambda predicate: predicate["block"].update(height=True), "block: its height is 3"),
+        (lambda predicate: predicate["block"].update(height=3.0), "block: its height is 3"),
         (lambda predicate: predicate["block"].update(round=2), "block: its round is 3"),
         (lambda predicate: predicate["block"].update(light_blocks=[]), "block: there is none"),
         (lambda predicate: predicate["block"].update(light_blocks=[7]), "block: its bytes are not in base64"),
@@ -334,9 +361,14 @@ def test_another_federation_cannot_vouch(passport: Written, tmp_path: Path) -> N
         (lambda predicate: predicate["federation"].update(genesis=7), "founding document: its bytes are not in base64"),
         (lambda predicate: predicate["federation"].update(more=1), "federation: its fields are not"),
         (lambda predicate: predicate["knowledge"].update(encoding="other"), "knowledge: its encoding is not"),
+        (
+            lambda predicate: predicate["knowledge"]["digest"].update(sha256="00" * 32),
+            "knowledge: its hash in the block",
+        ),
         (lambda predicate: predicate["knowledge"]["pieces"].append(7), "knowledge: piece 9 is neither"),
         (lambda predicate: predicate["knowledge"]["pieces"].append({"tensor": "x"}), "knowledge: piece 9 is tensor x"),
         (lambda predicate: predicate.update(tool={"name": "x", "version": "1"}), "tool: a name and a version"),
+        (lambda predicate: predicate.update(certified=True), "passport: its fields are not tool, federation, block"),
         (lambda predicate: predicate.update(tool={"version": 1, "name": "fedchain"}), "passport: its version"),
     ],
 )
@@ -344,6 +376,62 @@ def test_a_forger_that_makes_all_hashes_anew_is_refused_all_the_same(
     passport: Written, change: Callable[[Any], None], words: str
 ) -> None:
     assert str(resealed(passport, change)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda statement: statement.update(_type="https://in-toto.io/Statement/v2"), "_type: https://in-toto.io/S"),
+        (
+            lambda statement: statement.update(predicateType="urn:other:v1"),
+            "predicateType: urn:other:v1 found, urn:fed",
+        ),
+        (
+            lambda statement: statement["subject"].append({**statement["subject"][0], "name": "x"}),
+            "subject: it is not o",
+        ),
+        (lambda statement: statement["subject"][0].update(name="other.safetensors"), "subject: its name is not model"),
+    ],
+)
+def test_a_statement_about_something_else_is_refused(
+    passport: Written, change: Callable[[Any], None], words: str
+) -> None:
+    statement = json.loads(passport.data)
+    del statement["predicate"]["checksum"]
+    change(statement)
+    statement["predicate"]["checksum"] = {"sha256": sha256(to_json(statement)).hex()}
+    assert str(refusal(to_json(statement), passport.file)).startswith(words)
+
+
+def test_base64_has_one_form_in_it(passport: Written) -> None:
+    """The last letter before the padding has bits that mean nothing: each proof had others that say the same."""
+    changed = 0
+
+    def another_last_letter(text: str) -> str:
+        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+        last = len(text.rstrip("=")) - 1
+        found = text[:last] + letters[letters.index(text[last]) ^ 1] + text[last + 1 :]
+        assert base64.b64decode(found, validate=True) == base64.b64decode(text)
+        return found
+
+    for place, piece in enumerate(json.loads(passport.data)["predicate"]["knowledge"]["pieces"]):
+        if piece.get("bytes", "").endswith("="):
+            changed += 1
+
+            def change(predicate: Any, place: int = place) -> None:
+                piece = predicate["knowledge"]["pieces"][place]
+                piece["bytes"] = another_last_letter(piece["bytes"])
+
+            assert str(resealed(passport, change)) == "knowledge: its bytes are not in base64"
+    assert changed
+
+
+def test_where_a_round_leaves_nothing_behind_there_is_no_passport(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelRules, "aggregate", lambda *given: write_knowledge([]))
+    with pytest.raises(InvalidPassport, match=r"^knowledge: it is empty$"):
+        written(tmp_path, genesis(4))
 
 
 @pytest.mark.parametrize(
@@ -449,6 +537,17 @@ def test_a_passport_is_named_by_itself_or_by_its_model(passport: Written, tmp_pa
         read_passport(beside)
     model.write_bytes(passport.file)
     assert read_passport(model) == read_passport(beside) == check_passport(passport.data, NAME, passport.file)
+
+
+def test_a_passport_that_is_larger_than_any_is_not_read(
+    passport: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(passport.data)
+    monkeypatch.setattr("fedchain.simulator.trained.passport.PASSPORT_SIZE_MAX", size - 1)
+    (tmp_path / NAME).write_bytes(passport.file)
+    (tmp_path / (NAME + SUFFIX)).write_bytes(passport.data)
+    with pytest.raises(InvalidPassport, match=f"^passport: {size} bytes found, at most {size - 1} are read$"):
+        read_passport(tmp_path / NAME)
 
 
 def test_pipes_are_not_waited_for_and_devices_not_read_to_their_end(passport: Written, tmp_path: Path) -> None:
