@@ -17,6 +17,7 @@ from fedchain.chain.difficulty import bits_from_attempts, bits_from_target, work
 from fedchain.chain.genesis import GENESIS_VERSION
 from fedchain.chain.proof_of_work import search_nonce
 from fedchain.crypto.hashing import ZERO_HASH
+from fedchain.learning.bulk import PartAccess, kinds_of
 from fedchain.learning.convergence.estimates import estimate_constants
 from fedchain.learning.convergence.theory import (
     Budget,
@@ -130,6 +131,8 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
     learner = load_learner(replace(scenario, hyperparameters=settings, device=DEVICE))
     members, material = learner.plan.members, dict(learner.config.material)
     round = Round(0, None, clients=scenario.peers, members=members, me=members[0], material=material, info=learner.info)
+    method = learner.method
+    phase, kinds = method.phases[0], kinds_of(method, learner.info)
     seconds = []
     for number in range(1, REPEATS + 2):
         starts: list[float] = []
@@ -138,10 +141,10 @@ def measure_iteration_s(scenario: Scenario, clock: Clock) -> float:
             if model.training:
                 starts.append(clock())
 
-        method = learner.method
         with learner.lend(0, number) as client:
             hook = client.model.register_forward_pre_hook(note)
-            method.work(method.phases[0])(client, replace(round, number=number))
+            access = PartAccess(learner.parts(0), kinds, phase.name, {}) if kinds else None
+            method.work(phase)(client, replace(round, number=number, bulk=access))
             hook.remove()
         if len(starts) < 2:
             raise ConfigurationError(f"{scenario.method} does not train its model step by step; state alpha")

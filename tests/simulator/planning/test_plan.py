@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedchain.cli.main import app
-from fedchain.learning.convergence.theory import Budget, learning_rate_max
+from fedchain.learning.convergence.theory import Budget, learning_rate_max, variation_bound
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.simulator.planning.plan import (
     TIMED_STEPS,
@@ -68,12 +68,25 @@ def test_a_budget_without_a_round_is_refused() -> None:
         ("fedavg", {"gradient_noise": 1.0, "epsilon_budget": 1e-3}),
         ("dfpl", {"prototype_noise": 1.0, "gradient_noise": 1.0}),
         ("fedph", {"encryption": "threshold", "noise": "split", "class_examples_min": 5}),
+        ("fedgkt", {}),
     ],
 )
 def test_alpha_is_the_time_from_one_step_to_the_next(method: str, settings: dict[str, Any]) -> None:
-    """Also with noise, whatever the budget for what is posted, and where prototypes are encrypted behind the steps."""
+    """Also with noise, whatever the budget for what is posted, and where prototypes are encrypted behind the steps.
+
+    Where posts list parts, a plan ended in a traceback.
+    """
     scenario = Scenario(peers=3, method=method, hyperparameters={"local_epochs": 3, **settings})
     assert measure_iteration_s(scenario, ticking(0.25)) == 0.25
+
+
+def test_a_method_whose_models_take_no_steps_one_by_one_needs_a_stated_alpha(tmp_path: Path) -> None:
+    path = tmp_path / "fedintr.toml"
+    path.write_text(TINY + 'method = "fedintr"\n', encoding="utf-8")
+    refused = CliRunner().invoke(app, ["plan", str(path)])
+    said = "fedchain: fedintr does not train its model step by step; state alpha\n"
+    assert (refused.exit_code, refused.stderr) == (2, said)
+    assert "fedintr on digits" in run(str(path), "--set", "alpha=1", "--set", "beta=4")
 
 
 def test_alpha_is_the_median_of_the_rounds_after_the_warm_up() -> None:
@@ -93,6 +106,33 @@ def test_a_step_alone_has_limits_of_its_own() -> None:
         assert row.weight_max_first == pytest.approx(4 * row.rounds / (100 - 4 * row.rounds))
         first = learning_rate_max(theory.constants, PAPER, row.rounds, weight=0.1, gradient_sum=8.0)
         assert row.learning_rate_max_first == first
+
+
+def test_the_rate_and_the_weight_are_each_in_its_place() -> None:
+    theory = a_theory(weight=0.5, learning_rate=0.25)
+    for row in theory.bounds:
+        whole = 4.0 * PAPER.real_steps(row.rounds)
+        rate, weight = {"learning_rate": 0.25}, {"weight": 0.5}
+        assert row.learning_rate_max == learning_rate_max(
+            theory.constants, PAPER, row.rounds, **weight, gradient_sum=whole
+        )
+        assert row.variation == variation_bound(
+            theory.constants, PAPER, row.rounds, **rate, **weight, gradient_sum=whole
+        )
+
+
+@pytest.mark.parametrize(("chi", "target"), [((), 4.0), (("--set", "chi=3"), 3.0)])
+def test_corollary_2_is_asked_about_chi_or_about_what_was_measured(
+    tiny: str, chi: tuple[str, ...], target: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = a_theory(weight=0.1).constants
+    monkeypatch.setattr("fedchain.simulator.planning.plan.estimate_constants", lambda *given: constants)
+    given = (tiny, "--set", "alpha=1", "--set", "beta=4", "--set", "rounds_max=3")
+    found = json.loads(run(*given, *chi, "--json"))["theory"]
+    assert (found["target"], len(found["bounds"])) == (target, 3)
+    shown = " ".join(run(*given, *chi).split())
+    assert f"χ = {target:g}" in shown
+    assert f"promises a mean squared gradient below chi = {target:g} for R < " in shown
 
 
 def test_beta_is_the_hashes_of_a_block_over_the_hash_rate_of_all() -> None:
