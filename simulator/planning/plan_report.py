@@ -83,7 +83,7 @@ def choose_budget(scenario: Scenario, options: PlanOptions) -> tuple[Budget, tup
         beta = float(f"{expected_mining_s(scenario, rate):.3g}")
         origins[1] = (
             f"measured: {scenario.mining_attempts:,} {scenario.proof_function} hashes, {rate:,.0f} per second "
-            f"and miner, {1 if scenario.centralized else scenario.members} miners"
+            f"and miner, {counted(1 if scenario.centralized else scenario.members, 'miner')}"
         )
     budget = Budget(total_s=options.total_s, iteration_s=alpha, mining_s=beta)
     budget.validate()

@@ -207,8 +207,17 @@ def test_what_is_not_given_is_measured(tiny: str) -> None:
     found = json.loads(run(tiny, "--set", "rounds_max=2", "--set", "bounds=false", "--json"))
     assert found["alpha_from"].startswith("measured: a step of dfpl on digits")
     assert found["beta_from"].startswith("measured: 4 sha256d hashes")
+    assert found["beta_from"].endswith(" per second and miner, 3 miners")
     assert found["budget"]["iteration_s"] > 0
     assert found["budget"]["mining_s"] > 0
+
+
+def test_an_aggregator_that_mines_alone_is_one_miner(tmp_path: Path) -> None:
+    """It was "1 miners"."""
+    path = tmp_path / "alone.toml"
+    path.write_text(TINY + 'aggregator = "fixed"\ncentralized = true\n', encoding="utf-8")
+    found = json.loads(run(str(path), "--set", "alpha=1", "--set", "bounds=false", "--json"))
+    assert found["beta_from"].endswith(" per second and miner, 1 miner")
 
 
 def test_other_methods_are_planned_without_bounds(tmp_path: Path) -> None:

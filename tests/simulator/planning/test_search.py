@@ -47,17 +47,28 @@ def fake_results(
 
 def test_a_cell_has_the_budgets_times_and_steps() -> None:
     base = Scenario(
-        hyperparameters={"momentum": 0.5, "local_epochs": 2, "local_steps": 99}, mining_attempts=5000, rounds=99, seed=3
+        hyperparameters={"momentum": 0.5, "local_epochs": 2, "local_steps": 99},
+        mining_attempts=5000,
+        rounds=99,
+        seed=3,
+        workers=4,
     )
     run = list(search_of(base, PAPER, 6, seeds=2).runs({}))[5]
     trial = run.scenario
     assert trial.hyperparameters == {"momentum": 0.5, "local_epochs": 0, "local_steps": 12}
     assert (trial.rounds, run.seed, trial.seed, trial.iteration_s, trial.mining_s) == (6, 3, 3, 1.0, 4.0)
-    assert (trial.mining_attempts, trial.test_every) == (128, 0)
+    assert (trial.mining_attempts, trial.test_every, trial.workers) == (128, 0, 1)
+    assert trial.phase_timeout_s == 30 + 12, "a peer that trains is not missing"
     free = search_of(base, Budget(total_s=1e6, iteration_s=1.0, mining_s=0.0), 1)
     (run,) = free.runs({})
     assert run.scenario.mining_s > 0, "the simulator's blocks take some time"
     assert run.scenario.max_virtual_s == 1e7
+
+
+def test_own_data_are_named_by_their_task() -> None:
+    own = Scenario(peers=3, dataset="own", task="tests.support.learning.own_task:load")
+    title = search_of(own, PAPER, 1).title
+    assert title == "dfpl on tests.support.learning.own_task:load: 100 s for all rounds R together"
 
 
 def test_training_longer_than_a_phase_waits_drops_no_post() -> None:
