@@ -64,7 +64,7 @@ regularizer_weight = 0.125
 def test_the_bounds_are_printed_under_their_equations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proved: bool
 ) -> None:
-    """What admits nothing is not a number, and only the paper's loss without momentum is what was proved."""
+    """Limits that admit nothing are no numbers, and the proof is of the paper's loss without momentum alone."""
     constants = replace(a_theory(weight=0.1).constants, first_gradient_square=64.0)
     monkeypatch.setattr("fedchain.simulator.planning.plan.estimate_constants", lambda *given: constants)
     path = tmp_path / "tiny.toml"
