@@ -230,28 +230,30 @@ class RunsProgress:
 
 
 def run_one(
-    scenario: Scenario, on_round: OnRound, rows: list[RoundMetrics] | None = None, record_folder: Path | None = None
+    scenario: Scenario, on_round: OnRound, begun: dict[str, Any] | None = None, record_folder: Path | None = None
 ) -> dict[str, Any]:
     """Simulate one scenario; returns plain values, for a result file.
 
     Args:
         scenario: validated.
         on_round: see :data:`OnRound`; a run that goes on begins with the first round again.
-        rows: each round's row is appended as the round closes, so that the caller has it even if training diverges.
+        begun: gets what is known of the result so far, so that the caller has it even if training diverges.
         record_folder: keeps what is computed, so that an interrupted run goes on; None: in memory.
     """
+    known = {} if begun is None else begun
+    rows = known["rows"] = list[dict[str, Any]]()
 
     def keep(row: RoundMetrics) -> None:
-        if rows is not None:
-            rows.append(row)
+        rows.append(row.to_dict())
         on_round(row.round)
 
     learner = load_learner(scenario)
-    kept = NO_RECORD if record_folder is None else continued(record_folder, scenario, learner.hash_own())
-    with closing(kept) as record:
+    if data := learner.hash_own():
+        known["data"] = data
+    with closing(NO_RECORD if record_folder is None else continued(record_folder, scenario, data)) as record:
         outcome = simulate(scenario, learner, keep, record=record)
     gc.collect()  # the peers form cycles, which hold the data set until they are collected
-    return {
+    return known | {
         "scenario": scenario.to_dict(),
         "rows": [row.to_dict() for row in outcome.rows],
         "tip": outcome.tip,

@@ -5,7 +5,8 @@ simulations that were interrupted.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, LearningError, ReleaseRefused, TrainingDiverged
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.choices import PROCESSES
-from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run, key_of
 from fedchain.simulator.reproduction.forgetting import run_forgetting
 from fedchain.simulator.reproduction.inversion import run_inversion
@@ -36,6 +36,7 @@ from fedchain.simulator.reproduction.table import (
     PERCENT,
     Entry,
     best_of,
+    read_result,
     scale_of,
     tabulate,
     wants_less,
@@ -44,6 +45,7 @@ from fedchain.simulator.reproduction.table import (
 )
 from fedchain.simulator.reproduction.timing import run_timing
 from fedchain.simulator.resuming.record import RecordError, RecordInUse
+from fedchain.simulator.run import load_learner
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from fedchain.terminal import Console
 from fedchain.wording import counted
@@ -74,6 +76,7 @@ def reproduce(
         DatasetError: the data sets of all runs are missing.
         LearningError: no run's data can be used; or runs fail, as by a user's own method, or since their data cannot be
             spread as they ask; the table of all others is written, and no result of those that failed is kept.
+        ScenarioError: nothing fits ``only``, or finished runs are of other data than the user's task gives now.
         WorkerDiedError: a run's processes were killed again and again; the others' table is written.
     """
     runs = list(experiment.runs(overrides, only))
@@ -84,6 +87,7 @@ def reproduce(
         results /= experiment.measure  # a result's name is that of its scenario, whatever is measured
     results.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if not (results / f"{run.key}.json").exists()]
+    _require_same_data(experiment.runs(overrides), results)
     console = Console()
     for run in runs:
         if run not in missing:  # a process was killed after it wrote the result
@@ -127,6 +131,27 @@ def reproduce(
     if failed:
         raise LearningError("not in the table: " + "; ".join(f"{name}: {reason}" for name, reason in why.items()))
     return entries
+
+
+def _require_same_data(runs: Iterable[Run], results: Path) -> None:
+    """Raise ScenarioError if a finished run is of other data than its task gives now: one table would mix them.
+
+    Data that cannot be read any more are no other ones.
+    """
+    now: dict[tuple[object, ...], str] = {}  # by what a task's data depend on
+    for run in runs if any(results.glob("*.json")) else ():
+        scenario = run.scenario
+        found = read_result(results / f"{run.key}.json") if scenario.task else None
+        if found is None or not found.data:
+            continue
+        of = scenario.task, scenario.seed, scenario.peers, scenario.aggregator_rule
+        if of not in now:
+            with suppress(LearningError):
+                now[of] = load_learner(scenario).hash_own()
+        if now.setdefault(of, found.data) != found.data:
+            raise ScenarioError(
+                f"{results} holds results of other data than {scenario.task} gives now: name another folder with --out"
+            )
 
 
 def _by_name(unfinished: Sequence[Run], failed: Mapping[str, str]) -> dict[str, str]:
@@ -179,9 +204,9 @@ def run_or_diverge(
 
 
 def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: Path | None) -> dict[str, Any]:
-    rows: list[RoundMetrics] = []
+    begun: dict[str, Any] = {"scenario": scenario.to_dict(), "rows": []}
     runners: Mapping[Measure, Runner] = {
-        "simulation": partial(run_one, rows=rows, record_folder=kept),
+        "simulation": partial(run_one, begun=begun, record_folder=kept),
         "forgetting": run_forgetting,
         "inversion": run_inversion,
         "timing": run_timing,
@@ -189,8 +214,7 @@ def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: P
     try:
         return runners[measure](scenario, on_round)
     except (TrainingDiverged, ReleaseRefused) as error:
-        ended = {"diverged": str(error)} | ({"spent": True} if isinstance(error, ReleaseRefused) else {})
-        return {"scenario": scenario.to_dict(), "rows": [row.to_dict() for row in rows], **ended}
+        return begun | {"diverged": str(error)} | ({"spent": True} if isinstance(error, ReleaseRefused) else {})
     except (WorkerDiedError, RecordError):
         raise
     except (LearningError, ScenarioError) as error:

@@ -39,6 +39,8 @@ class Result:
     """Whether that was because budgets were spent."""
     is_broken: bool = False
     """Whether the checker found that a promise of the protocol did not hold."""
+    data: str = ""
+    """The SHA-256 of the user's own data, in hexadecimal, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +234,12 @@ def read_result(path: Path) -> Result | None:
     try:
         kept = from_json(read_found(path))
         rows, diverged, spent = kept["rows"], "diverged" in kept, "spent" in kept
-        is_broken = bool(kept.get("violations"))
+        is_broken, data = bool(kept.get("violations")), str(kept.get("data", ""))
     except (FileNotFoundError, ValueError, TypeError, KeyError):  # the first of a pipe
-        rows, diverged, spent, is_broken = None, False, False, False
+        rows, diverged, spent, is_broken, data = None, False, False, False, ""
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
-    return Result(rows, diverged, spent, is_broken)
+    return Result(rows, diverged, spent, is_broken, data)
 
 
 def scale_of(metric: str) -> float:

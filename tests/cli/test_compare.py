@@ -336,3 +336,32 @@ def test_a_metric_that_is_given_twice_is_told_once(tmp_path: Path) -> None:
     shown = compare(tmp_path, *words, "--metric", "taa").stdout
     assert shown.count("taa (%): ") == 1
     assert load_experiment(tmp_path / "out" / "experiment.toml").curves == ("tal", "taa")
+
+
+READS_A_FILE = """
+import pathlib, torch
+def load(member):
+    shift = int(pathlib.Path({path!r}).read_text())
+    inputs, labels = (torch.arange(64.0).reshape(16, 4) + shift) * 1e17, torch.arange(16) % 2
+    return torch.nn.Linear(4, 2), (inputs, labels), (inputs, labels)
+"""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_results_of_other_data_than_a_task_gives_now_are_refused(tmp_path: Path) -> None:
+    """One table would mix them; runs that end early because training diverges are of some data, too."""
+    data, task = tmp_path / "shift.txt", tmp_path / "own.py"
+    data.write_text("0")
+    task.write_text(READS_A_FILE.format(path=str(data)))
+    words = ["--set", f"task={task}:load", "--methods", "solo,fedavg", "--seeds", "1", "--rounds", "1", "--peers", "2"]
+    words += ["--set", "proof_function=sha256d", "--set", "fedavg.learning_rate=1000"]
+    assert "diverged" in compare(tmp_path, *words).stdout
+    kept = {path: path.read_text() for path in (tmp_path / "out" / "results").iterdir()}
+    assert len({json.loads(text)["data"] for text in kept.values()}) == 1
+    assert "2 runs, 2 of them done already" in compare(tmp_path, *words).stdout
+    data.write_text("1")
+    said = compare(tmp_path, *words, exit_code=2).stderr
+    assert f"results holds results of other data than {task}:load gives now: name another folder with --out" in said
+    assert {path: path.read_text() for path in (tmp_path / "out" / "results").iterdir()} == kept
+    data.unlink()
+    assert "2 runs, 2 of them done already" in compare(tmp_path, *words).stdout, "what cannot be read is no other data"

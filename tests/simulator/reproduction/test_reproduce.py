@@ -230,7 +230,6 @@ def test_a_run_that_ends_early_keeps_the_rounds_before_and_says_why(
         on_round(RoundMetrics(round=1, height=1, virtual_s=2.0, taa=0.5, tal=1.0))
         raise error
 
-    monkeypatch.setattr(parallel, "load_learner", lambda scenario: None)
     monkeypatch.setattr(parallel, "simulate", diverge)
     (run, *_) = load(tmp_path).runs({})
     closed: list[int] = []
