@@ -46,14 +46,14 @@ def run_testnet(
     Args:
         nodes: the nodes, not started yet.
         rule: their federation's rule for aggregators.
-        timeout_s: the longest time until the last round is closed.
+        timeout_s: the longest time without a new block.
         shows_logs: whether to show what the nodes log instead of a table.
 
     Returns:
         Whether all that still ran then had the same head.
 
     Raises:
-        NodeConfigError: a node ended at its start or all did, or the rounds did not close in time.
+        NodeConfigError: a node ended at its start or all did, or there was no new block for too long.
     """
     console = Console()
     if said := name_aggregator(rule, len(nodes)):

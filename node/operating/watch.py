@@ -41,10 +41,13 @@ class Watch:
 
         A node that ends after it has run is reported and may be started again by hand.
 
+        Args:
+            timeout_s: the longest time without a new block at any node.
+
         Raises:
-            NodeConfigError: a node ended at its start, all nodes ended, or the last round was not closed in time.
+            NodeConfigError: a node ended at its start, all nodes ended, or there was no new block for too long.
         """
-        deadline_s = time.monotonic() + timeout_s
+        heights, deadline_s = list[int](), 0.0
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             while True:
                 self.look()
@@ -56,9 +59,12 @@ class Watch:
                 heads = {node.status.get("head") for node in running}
                 if all(node.status.get("finished") for node in running) and len(heads) == 1:
                     return
-                if time.monotonic() > deadline_s:
+                before, heights = heights, [node.status.get("height", 0) for node in self._nodes]
+                if heights != before:
+                    deadline_s = time.monotonic() + timeout_s
+                elif time.monotonic() > deadline_s:
                     where = self._nodes[0].folder
-                    raise NodeConfigError(f"the last round was not closed within {timeout_s:.0f} s; see {where}")
+                    raise NodeConfigError(f"no node has a new block since {timeout_s:.0f} s (timeout_s); see {where}")
                 time.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:

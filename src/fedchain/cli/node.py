@@ -104,7 +104,7 @@ class TestnetSettings(Founding):
     mining_attempts: Attempts = 4_000
     retention_blocks: Blocks = 0
     timeout_s: Timeout = 600.0
-    """Seconds within which the last round has to be closed; the run fails otherwise."""
+    """Seconds without a new block at any node after which the run fails."""
     data_dir: str = ""
     """Folder of the data set; default: FEDCHAIN_DATA."""
 

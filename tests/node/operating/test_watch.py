@@ -1,6 +1,7 @@
 """The view of a test network: it goes on when a node ends, and says what ended, came back, stands or was logged."""
 
 import io
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,17 @@ def test_nodes_that_have_finished_on_other_blocks_are_waited_for(tmp_path: Path)
 def test_a_node_that_ends_at_its_start_ends_all(tmp_path: Path) -> None:
     with pytest.raises(NodeConfigError, match="node 1 ended with code 2: there is no such file"):
         watched(tmp_path, [{}], ["ended with code 2: there is no such file"])
+
+
+def test_a_run_lasts_as_long_as_there_are_new_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time was counted from its start: of many rounds, each one closed soon, those after ten minutes were lost."""
+    now_s = iter(range(0, 10_000, 25))  # seconds, of each time that it asks for them
+    monkeypatch.setattr(time, "monotonic", now_s.__next__)
+    rising: list[dict[str, Any] | str] = [{"height": height // 2} for height in range(40)]
+    assert watched(tmp_path, [*rising, DONE | {"height": 20}])[-1] == "height 20"
+    where = tmp_path / "0"
+    with pytest.raises(NodeConfigError, match=rf"no node has a new block since 60 s \(timeout_s\); see {where}"):
+        watched(tmp_path, [*rising, {"height": 20}])
 
 
 def test_if_all_have_ended_there_is_nothing_to_watch(tmp_path: Path) -> None:
