@@ -20,6 +20,7 @@ from fedchain.learning.bulk import kinds_of, knowledge_specs
 from fedchain.learning.class_prototypes import class_prototypes
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import (
+    OWN_CODE_ERRORS,
     ConfigurationError,
     InvalidPayload,
     NothingLeft,
@@ -163,7 +164,7 @@ class Application:
             self.method.check(which, post, round)
         except ValueError:  # bytes that a check stumbles over are the sender's, whoever wrote the check
             raise
-        except (Exception, SystemExit) as error:
+        except OWN_CODE_ERRORS as error:
             raise_told(error, f"check of phase {occasion.phase}", type(self.method))
 
     def _check_parts(self, payload: Tensors, phase: str) -> None:
@@ -229,7 +230,7 @@ class Application:
             aggregate = self.method.aggregate(closed, replace(round, posts=read, late=late))
         except NothingLeft:
             return knowledge
-        except (Exception, SystemExit) as error:
+        except OWN_CODE_ERRORS as error:
             # A ValueError of a built-in method is the posts' fault, as far as anybody can tell.
             raise_told(error, f"aggregate of phase {occasion.phase}", type(self.method))
         specs = self._knowledge_specs[phase]
@@ -248,7 +249,7 @@ class Application:
         """A tensor of an aggregate. Where it is computed only now, its errors are the same as if it had been before."""
         try:
             return aggregate[name]
-        except (Exception, SystemExit) as error:
+        except OWN_CODE_ERRORS as error:
             raise_told(error, f"aggregate of phase {phase}", type(self.method))
 
     def _read_late(self, occasion: Occasion, round: Round) -> tuple[LatePost, ...]:
@@ -258,7 +259,7 @@ class Application:
             of_then, age = OffChain(occasion.phase, late.round, occasion.members), round.number - late.round
             try:
                 weight = self.method.late(age)
-            except (Exception, SystemExit) as error:
+            except OWN_CODE_ERRORS as error:
                 raise_told(error, f"late({age})", type(self.method))
             if weight:
                 base = self._knowledge.fill(replace(round, number=late.round), late.knowledge).knowledge

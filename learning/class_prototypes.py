@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedchain.learning.exceptions import OwnCodeFailed, raise_told
+from fedchain.learning.exceptions import OWN_CODE_ERRORS, OwnCodeFailed, raise_told
 from fedchain.learning.method import Method
 from fedchain.learning.round import Tensors
 
@@ -19,7 +19,7 @@ def class_prototypes(method: Method, knowledge: Tensors) -> Tensors | None:
     """
     try:
         found = method.prototypes(knowledge)
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         raise_told(error, "prototypes", type(method))
     if found is not None and (wrong := _fault_of(found)):
         form = "None, or labels (n,), prototypes (n, D) and holders (n,) by name"

@@ -32,6 +32,9 @@ E = TypeVar("E", bound=BaseException)
 TEXT_SIZE_MAX = 300
 """Characters that are shown of the message of an error in a user's own code."""
 
+OWN_CODE_ERRORS = Exception, SystemExit
+"""Errors that a user's own code may raise: one that calls `sys.exit` ends its own work, and no process of others."""
+
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
 
@@ -199,7 +202,7 @@ def asking(what: str, asked: type) -> Iterator[None]:
     """Ask a user's own class, on the founding of a federation; its errors are told as `raise_refusal` does."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         raise_refusal(error, f"{asked.__name__}.{what}", asked)
 
 

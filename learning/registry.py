@@ -22,6 +22,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedchain.learning.exceptions import (
+    OWN_CODE_ERRORS,
     ConfigurationError,
     UnknownName,
     asking,
@@ -107,7 +108,7 @@ def build_method(name: str, hyperparameters: Mapping[str, HyperparameterValue]) 
         method = method_class(**checked)
     except TypeError as error:  # it lacks a part of the interface
         raise ConfigurationError(f"method {name}: {one_line(error)}") from error
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         raise_refusal(error, f"method {name}", method_class)
     _validate_fields(name, method)
     return method
@@ -248,7 +249,7 @@ def import_module(what: str, name: str) -> ModuleType:
     """Import a module of the user's. Raises `ConfigurationError`, which begins with `what`, where it is impossible."""
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise ConfigurationError(f"{what}: there is no module '{error.name}'{_places(name)}") from error
         raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
@@ -291,7 +292,7 @@ def import_file(what: str, path: Path) -> ModuleType:
     except BaseException as error:
         del sys.modules[name]
         sys.modules |= known
-        if isinstance(error, Exception | SystemExit):
+        if isinstance(error, OWN_CODE_ERRORS):
             raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
         raise
     return made

@@ -25,7 +25,7 @@ from torch.nn.parameter import is_lazy
 
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.device import DEVICE, in_float32
-from fedchain.learning.exceptions import ConfigurationError, UnknownName, one_line
+from fedchain.learning.exceptions import OWN_CODE_ERRORS, ConfigurationError, UnknownName, one_line
 from fedchain.learning.models.base import (
     Model,
     frozen_names,
@@ -235,7 +235,7 @@ def _build(model: Any) -> nn.Module:
         return module
     try:
         return deepcopy(module)
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         raise ConfigurationError(
             f"the model cannot be copied for each member, return its class instead: {one_line(error)}"
         ) from error
@@ -298,7 +298,7 @@ def _call(function: Callable[..., Any], offered: Mapping[str, int]) -> Any:
             raise ConfigurationError(f"it is given {', '.join(offered)}, by these names, and no {name!r}")
     try:
         return function(**{name: value for name, value in offered.items() if name in wanted})
-    except (Exception, SystemExit) as error:  # whatever a user's code raises
+    except OWN_CODE_ERRORS as error:
         raise ConfigurationError(f"it raised {one_line(error)}") from error
 
 
@@ -322,7 +322,7 @@ def _adopt(module: nn.Module, inputs: torch.Tensor, fields: tuple[InputField, ..
     try:
         module.to(DEVICE).eval()
         output = adapt(module, fields, inputs)
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         shown = ", ".join(f"{field.name} {(len(inputs), *field.shape)}" for field in fields)
         shape = tuple(inputs.shape)
         what = shown or f"shape {shape}" + ("" if inputs.is_floating_point() else f" and type {inputs.dtype}")
@@ -358,7 +358,7 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
         with torch.no_grad():
             parts = split(images.clone())
         sizes = [tuple(part.shape) for part in parts]
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         shape = tuple(images.shape)
         raise ConfigurationError(f"the model cannot split inputs of shape {shape}: {one_line(error)}") from error
     wanted = [(len(images), info.embedding_size), (len(images), info.classes)]

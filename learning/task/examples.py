@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedchain.learning.device import DEVICE
-from fedchain.learning.exceptions import ConfigurationError, one_line
+from fedchain.learning.exceptions import OWN_CODE_ERRORS, ConfigurationError, one_line
 from fedchain.learning.models.model_info import InputField
 from fedchain.learning.task.lazy_inputs import LazyInputs
 
@@ -107,7 +107,7 @@ def _read_whole(name: str, data: tuple[Any, ...] | Mapping[str, Any]) -> Example
             inputs = _tensor_of(f"the inputs of the {name}", x)
     except ConfigurationError:
         raise
-    except (Exception, SystemExit) as error:
+    except OWN_CODE_ERRORS as error:
         raise ConfigurationError(f"the {name} cannot be made tensors: {one_line(error)}") from error
     if labels.is_floating_point() or labels.is_complex():
         raise ConfigurationError(f"the labels of the {name} must be integers, not {labels.dtype}")
@@ -144,7 +144,7 @@ def _read_items(name: str, data: Any) -> Examples:
     """Read a map-style data set: at once, or, where that would take much memory, whenever an item is needed."""
     try:
         count = len(data)
-    except (Exception, SystemExit) as error:  # whatever a user's data set raises
+    except OWN_CODE_ERRORS as error:
         raise ConfigurationError(f"the {name} has no length: {one_line(error)}") from error
     if count == 0:
         raise ConfigurationError(f"the {name} is empty")
@@ -184,7 +184,7 @@ def _reader(name: str, data: Any) -> Read:
             given = {key: _as_tensor(f"field '{key}' of {what}", x[key])[None] for key in order}
         except ConfigurationError:
             raise
-        except (Exception, SystemExit) as error:  # whatever a user's data set raises
+        except OWN_CODE_ERRORS as error:
             raise ConfigurationError(f"{what} is no (x, y): {one_line(error)}") from error
         row, fields = _side_by_side(what, given)
         return _Item(row[0], label, fields)

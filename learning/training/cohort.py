@@ -21,7 +21,7 @@ from torch.func import vmap
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.client import Client
 from fedchain.learning.device import kept_generator
-from fedchain.learning.exceptions import OwnCodeFailed, one_line
+from fedchain.learning.exceptions import OWN_CODE_ERRORS, OwnCodeFailed, one_line
 from fedchain.learning.training.examples import Examples, are_moved
 from fedchain.learning.training.given import Stack, Stacked, stack_given
 from fedchain.learning.training.lanes import InLanes
@@ -182,7 +182,7 @@ class _Cohort:
                 found = torch.autograd.grad(losses.sum(), models.trained, materialize_grads=True)
                 gradients = self._corrected(found)
             return _Found(losses.detach(), gradients, [*zip(*map(torch.Tensor.detach, embeddings), strict=True)])
-        except (Exception, SystemExit) as error:
+        except OWN_CODE_ERRORS as error:
             # Torch has many names for what it cannot do; any other fault shows again one by one.
             _log.info("a cohort of %d is computed one by one: %s", len(answers), error)
             lanes.undo()

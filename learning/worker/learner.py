@@ -22,7 +22,14 @@ from fedchain.learning.amended import Amended, amended_config
 from fedchain.learning.client import Client
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.device import DEVICE, as_training, find_device
-from fedchain.learning.exceptions import ConfigurationError, NothingToPost, OwnCodeFailed, PartMissing, raise_told
+from fedchain.learning.exceptions import (
+    OWN_CODE_ERRORS,
+    ConfigurationError,
+    NothingToPost,
+    OwnCodeFailed,
+    PartMissing,
+    raise_told,
+)
 from fedchain.learning.method import Contributor, Method, Phase
 from fedchain.learning.models.low_rank import keep_originals
 from fedchain.learning.models.model_info import ModelInfo
@@ -255,7 +262,7 @@ class Learner:
                     index, phase, round_number, knowledge, evaluate_test=evaluate_test, clients_count=clients_count
                 )
                 found = Foreseen(made, copy_state(client))
-            except (Exception, SystemExit):  # asked in earnest, the client tells
+            except OWN_CODE_ERRORS:  # asked in earnest, the client tells
                 found = None
             finally:
                 restore_state(client, before)
@@ -329,7 +336,7 @@ class Learner:
         examples = sum(len(self._examples.train_labels(client)) for client in clients)
         try:
             steps: Any = self._method.planned_steps(which, examples, round_number)
-        except (Exception, SystemExit) as error:
+        except OWN_CODE_ERRORS as error:
             raise_told(error, f"peer {index}", type(self._method))
         if not isinstance(steps, int | float | np.number) or not 0 <= steps < math.inf:
             what = f"{type(self._method).__name__}.planned_steps of phase {phase}"

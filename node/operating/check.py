@@ -26,7 +26,7 @@ from fedchain.chain.state import State, genesis_state
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import CryptoError
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE, TRAINING_FILE
-from fedchain.learning.exceptions import LearningError
+from fedchain.learning.exceptions import OWN_CODE_ERRORS, LearningError
 from fedchain.node.config import NodeConfig, NodeConfigError, validate_wait
 from fedchain.node.membership.invitation import invitation_in
 from fedchain.node.membership.next_key import NextKey
@@ -469,6 +469,6 @@ def _check_data(config: NodeConfig, member: int, genesis: Genesis) -> str:
             return "the model is built; this member has no data, and needs none"
         try:
             _, loss = evaluate(client.model, client.train_images[:BATCH], client.train_labels[:BATCH])
-        except (Exception, SystemExit) as error:  # the user's own model may raise anything
+        except OWN_CODE_ERRORS as error:
             raise NodeConfigError(f"a batch does not go through the model: {type(error).__name__}: {error}") from None
         return f"{count:,} examples of {len(client.classes)} classes; a batch went through the model, loss {loss:.3f}"
