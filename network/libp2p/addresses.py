@@ -49,6 +49,10 @@ Entry = tuple[PublicKey, list[str]]
 """A member and where it may be reached."""
 
 
+NO_PORT = "nobody can dial port 0"
+"""The fault of such an address; to listen on any free port, it is right."""
+
+
 class InvalidBootstrap(Exception):
     """An address to start from cannot be used; the message names it."""
 
@@ -65,7 +69,8 @@ def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[P
     except InvalidAddress as error:
         raise InvalidBootstrap(f"bootstrap address {text!r} does not end with /p2p/ and a peer id: {error}") from None
     if not marker or not is_address(place):
-        raise InvalidBootstrap(f"bootstrap address {text!r} is not of the form /ip4/…/tcp/…/p2p/…")
+        why = NO_PORT if place.endswith("/tcp/0") else "it is not of the form /ip4/…/tcp/…/p2p/…"
+        raise InvalidBootstrap(f"bootstrap address {text!r}: {why}")
     if members is not None and peer not in members:
         raise InvalidBootstrap(f"bootstrap address {text!r}: {name} is not a member")
     return peer, place
@@ -74,7 +79,7 @@ def parse_bootstrap(text: str, members: Collection[PublicKey] | None) -> tuple[P
 def check_announced(places: Iterable[str]) -> None:
     """Raise ListenError, which names it, for the first of ``places`` that nobody could dial."""
     if wrong := [place for place in places if not is_address(place)]:
-        why = "nobody can dial port 0" if wrong[0].endswith("/tcp/0") else "it is not of the form /ip4/…/tcp/…"
+        why = NO_PORT if wrong[0].endswith("/tcp/0") else "it is not of the form /ip4/…/tcp/…"
         raise ListenError(f"{wrong[0]!r} cannot be announced: {why}")
 
 

@@ -52,6 +52,7 @@ def test_a_bootstrap_address_names_a_member_and_a_place() -> None:
         (f"/ip4/1.2.3.4/tcp/4001/p2p/{address(STRANGER)}", "is not a member"),
         ("/ip4/1.2.3.4/tcp/4001", "peer id"),
         (f"/ip4/1.2.3.4/udp/4001/quic-v1/p2p/{address(ONE)}", "not of the form"),
+        (f"/ip4/1.2.3.4/tcp/0/p2p/{address(ONE)}", "tcp/0/p2p/.*': nobody can dial port 0$"),
         (f"/p2p/{address(ONE)}", "not of the form"),
         (address(ONE), "not of the form"),
         ("", "peer id"),
