@@ -106,7 +106,8 @@ class Scenario(Consensus):
     """Models of one architecture are trained as one batch of models, a cohort: same results to rounding, which workers
     and executor decide. On the processor that is done for small models without convolutions alone, which gain by it."""
     train_ahead: bool = True
-    """Peers train on a candidate's knowledge while it is voted on; that changes the speed and nothing else."""
+    """Peers train on what will probably be final, from the last contribution to a phase, or from a candidate on; that
+    changes the speed and nothing else."""
     evaluate_every: Annotated[int, Range(0, 1_000_000)] = 1
     """Rounds between measurements of models on their clients' own test sets; the last round always is. A measurement on
     the whole test set includes one. 0: none but those."""
