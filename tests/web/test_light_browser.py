@@ -1,7 +1,7 @@
 """A block's page checks its certificate in a real browser, and shows a lie of the server that made the page."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +15,14 @@ from fedchain.chain.certificate import certify
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
+from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.turnout import Turnout, mark_seats
 from fedchain.chain.state import genesis_state
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.validation import CLOCK_MS_MAX
-from fedchain.chain.vote import Vote, sign_vote
+from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import Hash
-from fedchain.crypto.keys import PublicKey
+from fedchain.crypto.keys import PrivateKey, PublicKey
 from tests.support.chain.builders import ChainBuilder, double_post, double_vote, genesis, keys
 from tests.support.chain.changes import approved, joining, living, living_genesis, own
 from tests.support.chain.explored import FakeRules, write, write_joined
@@ -309,6 +310,11 @@ def of_version_2(block: LightBlock) -> LightBlock:
     return replace(block, certificate=certify([said_again(first, turnout=turnout), *others]))
 
 
+def prevoted(block: LightBlock) -> LightBlock:
+    """A quorum wanted to vote for the block, which another one may have taken the place of."""
+    return replace(block, certificate=PLAIN.certificate(PLAIN.tip, kind=VoteKind.PREVOTE))
+
+
 LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
     "votes in another order": (turned, "its votes are in another order"),
     "a clock that is no time": (late, "its bytes have another form than a light block"),
@@ -327,6 +333,7 @@ LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
         ),
         "only 2 of 4 electors",
     ),
+    "votes that make nothing final": (prevoted, "its votes are for another block"),
     "votes for another block": (elsewhere, "its votes are for another block"),
     "another header": (
         lambda block: replace(block, header=replace(block.header, knowledge_root=bytes(32))),
@@ -374,6 +381,70 @@ def test_a_lie_about_members_that_changed_is_shown_as_one(address: str, page: Pa
     expect(line(page)).to_contain_text(words)
 
 
+def signed_by(block: LightBlock, people: Sequence[PrivateKey], voters: int) -> LightBlock:
+    """A block as a server makes it up: its header below names the people as members, and the first of them sign it."""
+    assert block.below is not None
+    order = sorted(people, key=lambda key: key.public_key)
+    members = MemberSet(tuple(key.public_key for key in order), tuple(range(len(order))))
+    below = replace(block.below, members_root=members.root)
+    made = replace(block.header, parent_hash=below.hash)
+    slot = block.certificate.votes[0].slot
+    votes = [sign_vote(key, block.chain_id, slot, made.hash, clock_ms=1, mining_ms=1) for key in people[:voters]]
+    return LightBlock(block.chain_id, made, certify(votes), members=members, below=below)
+
+
+STRANGERS = keys(40)[32:]
+
+
+@pytest.mark.parametrize(("height", "liars"), [(2, 0), (8, 2)])
+def test_a_block_that_a_server_made_up_with_keys_of_its_own_is_believed_by_nobody(
+    address: str, page: Page, height: int, liars: int
+) -> None:
+    """At the next height, and far away with as many votes of founders as may lie."""
+    founders = sorted(RENEWED.genesis.members)[:liars]
+    people = [*(RENEWED.key(member) for member in founders), *STRANGERS[liars:]]
+    tip = RENEWED.tip
+    while RENEWED.blocks[tip].header.height > height:
+        tip = RENEWED.blocks[tip].header.parent_hash
+    honest, forged = light(RENEWED, tip), signed_by(light(RENEWED, tip), people, 6)
+    answering(page, f"**/api/v1/renewed/light/{height}", spoilt(lambda block: forged))
+
+    def repaint(body: bytes) -> bytes:
+        for name in ("hash", "parent_hash"):
+            old, new = (getattr(block.header, name).hex().encode() for block in (honest, forged))
+            body = body.replace(old, new)
+        return body
+
+    answering(page, f"**/renewed/block/{height}", repaint)
+    page.goto(f"{address}/renewed/block/{height}")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("a block on the way to it does not stand on the one below")
+
+
+@pytest.mark.parametrize("people", [STRANGERS, [RENEWED.key(RENEWED.genesis.members[0])]])
+def test_members_that_are_not_the_founders_sign_no_first_block(
+    address: str, page: Page, people: Sequence[PrivateKey]
+) -> None:
+    """Strangers in the founders' places, and a founder that says it is the only one."""
+    members = MemberSet(tuple(sorted(key.public_key for key in people)), tuple(range(len(people))))
+
+    def lie(block: LightBlock) -> LightBlock:
+        slot = block.certificate.votes[0].slot
+        votes = [sign_vote(key, block.chain_id, slot, block.header.hash, clock_ms=1, mining_ms=1) for key in people]
+        return replace(block, members=members, certificate=certify(votes))
+
+    answering(page, "**/api/v1/renewed/light/1", spoilt(lie))
+    page.goto(f"{address}/renewed/block/1")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("the members that came with it are not the founders")
+
+
+def test_a_server_that_answers_with_another_height_does_not_lead_on_for_ever(address: str, page: Page) -> None:
+    answering(page, "**/api/v1/renewed/light/4?*", spoilt(lambda block: light(RENEWED, RENEWED.tip)))
+    page.goto(f"{address}/renewed/block/8")
+    expect(line(page)).to_contain_text("a block on the way to it is of another height")
+
+
 def test_a_page_that_shows_another_knowledge_than_was_signed_is_false(address: str, page: Page) -> None:
     root = PLAIN.blocks[PLAIN.tip].header.knowledge_root.hex().encode()
     answering(page, "**/plain/block/3", lambda body: body.replace(root, b"00" * 32))
@@ -391,11 +462,17 @@ def test_members_of_another_founding_document_signed_nothing(address: str, page:
     expect(line(page)).to_contain_text("only 0 of 8 electors signed the vote for this block, and 6 are needed")
 
 
-@pytest.mark.parametrize("spoil", ["signature", "same"])
+@pytest.mark.parametrize("spoil", ["signature", "same", "slot", "member"])
 def test_an_invented_conviction_lowers_no_quorum(address: str, page: Page, spoil: str) -> None:
     """The server's own block convicts honest members, so that the votes that it can forge would be enough."""
     crime = double_vote(keys(4)[0], PLAIN.genesis, 1)
-    forged = replace(crime, second=replace(crime.second, signature=bytes(64)) if spoil == "signature" else crime.first)
+    others = {
+        "signature": replace(crime.second, signature=bytes(64)),
+        "same": crime.first,
+        "slot": double_vote(keys(4)[0], PLAIN.genesis, 2).second,
+        "member": double_vote(keys(4)[1], PLAIN.genesis, 1).second,
+    }
+    forged = replace(crime, second=others[spoil])
     below = replace(PLAIN.states[PLAIN.blocks[PLAIN.tip].header.parent_hash], convicted=(forged,))
     header = replace(PLAIN.blocks[PLAIN.tip].header, state_root=below.root)
     old = PLAIN.blocks[PLAIN.tip].header

@@ -148,6 +148,20 @@ def test_a_trainer_charges_before_it_answers_and_never_twice_for_the_same_bytes(
     assert str(refusal).startswith("member 1, round 3: its total epsilon would be")
 
 
+@pytest.mark.parametrize("is_covered", [True, False])
+def test_an_operator_whose_first_release_was_refused_has_spent_nothing(tmp_path: Path, is_covered: bool) -> None:
+    """The ledger is made before the release is charged, and holds none."""
+    hyperparameters = dict(DIGITS.hyperparameters) | NOISE | {"epsilon_budget": 3.0} | ({} if is_covered else ALONE)
+    path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))
+    keys(2)[1].save(key := tmp_path / "key.pem")
+    secrets = secrets_path(key, Genesis.decode(path.read_bytes()).chain_id)
+    with pytest.raises(ReleaseRefused):
+        open_ledger(secrets, 1).charge(Entry(1, "update", "ab", Release("prototypes", 0.1, 2.0)), Budget(0.5, 1e-5))
+    run = CliRunner().invoke(app, ["node", "privacy", str(key), "--genesis", str(path)])
+    total = "epsilon 0.0 of 3 at delta 1e-05" if is_covered else NO_EPSILON
+    assert run.stdout == f"total         {total}\n"
+
+
 def test_an_operator_can_read_what_was_spent(tmp_path: Path) -> None:
     hyperparameters = dict(DIGITS.hyperparameters) | NOISE | {"epsilon_budget": 3.0}
     path = write_genesis(tmp_path / "genesis", replace(DIGITS, hyperparameters=hyperparameters))

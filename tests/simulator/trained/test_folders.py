@@ -211,6 +211,8 @@ def test_a_method_whose_file_is_elsewhere_by_now_is_named_with_the_command(tmp_p
     folder = run if is_run else tmp_path / "node"
     if not is_run:
         shutil.copytree(run / CHAIN_FOLDER, folder / CHAIN_FOLDER)
+    else:
+        assert ask("evaluate", run, "--aggregate")["is_same"], "where it lies, it needs no name"
     here = code.rename(tmp_path / "moved_method.py")
     forget(code)
     out = str(tmp_path / "model.safetensors")

@@ -38,6 +38,7 @@ def test_every_model_is_measured_on_every_test_set(runs: Runs) -> None:
     shown = CliRunner().invoke(app, ["model", "cross-site", str(runs / "net")]).stdout
     own, others = matrix["accuracies"]["0"][0], sum(matrix["accuracies"]["0"][1:]) / (PEERS - 1)
     assert f"{100 * own:.2f} {100 * others:>7.2f}" in shown
+    assert "dfpl on digits: accuracy in %, models down, test sets across" in " ".join(shown.split())
 
 
 def test_a_model_is_measured_as_one_of_its_owner_s() -> None:
