@@ -149,7 +149,8 @@ def test_a_block_that_is_named_is_trusted_while_it_is_young(
     head = verify_served([of_head], NOW_MS)
     assert (head.certificates, head.height) == (0, 5)
     stale = {"/api/v1/run/status": altered(lambda found: found | {"height": 4})}
-    with lying(client, stale) as second, pytest.raises(OutOfWindow, match="4 is asked for, 5 is trusted"):
+    behind = "is behind: its head is at height 4, below block 5, which you named"
+    with lying(client, stale) as second, pytest.raises(NotFound, match=f"^{second} {behind}$"):
         verify_served([of_head, second], NOW_MS)
     other = spoilt(lambda block: replace(block, header=replace(block.header, knowledge_root=bytes(32))))
     with lying(client, {HEAD: other}) as second:

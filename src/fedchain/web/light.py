@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -269,7 +270,10 @@ def verify_served(urls: Sequence[str], now_ms: int) -> LightReport:
             _expect_chain(server, bytes.fromhex(trust["chain"]) if trust else genesis.chain_id)
         begin, block = _begin(genesis, first, trust)
         validate_period(begin, now_ms)
-        height = min(server.height() for server in servers)
+        height, lowest = min(((server.height(), server) for server in servers), key=itemgetter(0))
+        if height < begin.height:
+            words = f"its head is at height {height}, below block {begin.height}, which you named"
+            raise NotFound(f"{printable(lowest.url)} is behind: {words}")
         found = bisect(genesis, begin, first, height, is_valid_signature)
         for witness in servers[1:]:
             _ask_witness(genesis, begin, found.block or block, witness)
