@@ -266,10 +266,7 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
         raise NodeConfigError(str(error)) from None
     try:
         Store.open(folder, genesis, read_only=True).close()
-        if not os.access(path := folder / DATABASE, os.W_OK):
-            found = path.stat()
-            owner = f"it belongs to user {found.st_uid}, this process runs as {os.geteuid()}"
-            raise NodeConfigError(f"{path} cannot be written to: {owner}, and its mode is {found.st_mode & 0o777:04o}")
+        _expect_writable(folder)
         os.close(take_lock(folder))
     except NotFound:
         return
@@ -279,6 +276,19 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
         raise NodeConfigError(str(error)) from None
     except OSError as error:
         raise NodeConfigError(f"{folder} cannot be used: {error.strerror}") from None
+
+
+def _expect_writable(chain: Path) -> None:
+    """Raise NodeConfigError for what may only be read of a chain, as after a copy from a read-only place."""
+    from fedchain.chain.storage.content_files import CONTENTS
+    from fedchain.chain.storage.database import COMPANIONS
+
+    files = [chain / f"{DATABASE}{end}" for end in ("", *COMPANIONS)]
+    for path in (chain, *files, chain / CONTENTS, *sorted((chain / CONTENTS).glob("*"))):
+        if path.exists() and not os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
+            found = path.stat()
+            owner = f"it belongs to user {found.st_uid}, this process runs as {os.geteuid()}"
+            raise NodeConfigError(f"{path} cannot be written to: {owner}, and its mode is {found.st_mode & 0o777:04o}")
 
 
 def _close_all(path: Path) -> None:

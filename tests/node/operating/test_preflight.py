@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -316,18 +317,25 @@ def test_a_folder_that_another_process_writes(config: NodeConfig) -> None:
     check(config)
 
 
-def test_a_chain_that_may_only_be_read(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", ".", "contents", "contents/ab"])
+def test_a_chain_that_may_only_be_read(name: str, config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, usual = Path(config.data) / CHAIN_FOLDER, os.access
-    Store.create(folder, genesis(2)).close()
-    path, me = folder / DATABASE, os.geteuid()
-    path.chmod(0o400)
+    Path(config.data).mkdir(mode=0o700)
+    with Store.create(Path(config.genesis).with_name("running"), genesis(2)) as store:
+        shutil.copytree(store.folder, folder)  # with what SQLite keeps beside it meanwhile
+    (folder / "contents" / "ab").mkdir(parents=True)
+    check(config)
+    path, me = folder / name, os.geteuid()
+    path.chmod(0o500)
 
     def access(place: Path, mode: int) -> bool:  # the administrator may write everywhere
         return place != path and usual(place, mode)
 
     monkeypatch.setattr("os.access", access)
     owner = f"it belongs to user {me}, this process runs as {me}"
-    assert refused(config) == f"{path} cannot be written to: {owner}, and its mode is 0400"
+    found = refused(config)
+    mode = path.stat().st_mode & 0o777  # of a log that the administrator's SQLite made anew: another one
+    assert found == f"{path} cannot be written to: {owner}, and its mode is {mode:04o}"
 
 
 def test_a_damaged_chain(config: NodeConfig) -> None:
