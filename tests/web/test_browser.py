@@ -1,6 +1,7 @@
 """The pages in a real browser: Chromium, headless, where it is installed."""
 
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from fedchain.chain.storage.sqlite import Store
+from fedchain.web.app import Site
+from fedchain.web.serving import listen, make_server
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
@@ -291,6 +294,57 @@ def test_a_state_that_lasts_is_written_once_for_readers_of_the_screen(place: Pla
     append(place.live_folder, place.live, place.live.extend())
     expect(page).to_have_title(f"live: height {place.live.state.height}")
     assert page.evaluate("window.written") == 0
+
+
+SEEN = """is => {
+    Object.defineProperty(document, "hidden", { value: !is, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_page_that_nobody_sees_asks_for_nothing_until_it_is_seen(place: Place, context: BrowserContext) -> None:
+    """A browser opens few connections to one server, which hidden pages would hold."""
+    page, asked = context.new_page(), list[str]()
+    _opened(page, f"{place.address}/live/")
+    page.evaluate(SEEN, False)
+    expect(page.locator("#live-state")).to_have_text("paused")
+    page.on("request", lambda request: asked.append(request.url))
+    before = place.live.state.height
+    append(place.live_folder, place.live, place.live.extend())
+    other = context.new_page()
+    other.goto(f"{place.address}/live/")
+    expect(other).to_have_title(f"live: height {before + 1}")
+    assert (page.title(), asked) == (f"live: height {before}", [])
+    page.evaluate(SEEN, True)
+    expect(page).to_have_title(f"live: height {before + 1}")
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
+
+
+def test_ages_are_told_in_units_that_fit_them_and_grow_by_themselves(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{place.address}/live/")
+    age = page.locator("[data-since]").first
+    for seconds, said in ((60, r"\(6\d s ago\)"), (600, r"\(10 min ago\)"), (9_000, r"\([23] h ago\)")):
+        age.evaluate("(item, seconds) => { item.dataset.since = Date.now() - 1000 * seconds; }", seconds)
+        expect(age).to_have_text(re.compile(f"^{said}$"))
+    age.evaluate("item => { item.dataset.since = Date.now() - 5 * 86400000; }")
+    expect(age).to_have_text("(5 days ago)")
+
+
+def test_a_page_that_awaits_a_chain_goes_on_to_it_by_itself(context: BrowserContext) -> None:
+    server = make_server(Site((), awaited="runs/digits is not a folder"))
+    with listen("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        page = context.new_page()
+        with page.expect_response("**/api/v1/chains"):
+            page.goto(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        expect(page.locator("main")).to_contain_text("runs/digits is not a folder")
+        with page.expect_navigation():
+            page.route("**/api/v1/chains", lambda route: route.fulfill(json=[{"key": "digits"}]))
+        page.close()
+        server.should_exit = True
+        thread.join(20)
 
 
 @pytest.mark.long

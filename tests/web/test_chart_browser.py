@@ -95,6 +95,75 @@ def test_a_stretch_drawn_with_the_mouse_is_the_part_that_is_shown(page: Page) ->
     expect(page.locator(".xs text").last).to_have_text("8")
 
 
+def test_a_stretch_that_is_drawn_backwards_is_the_same_part(page: Page) -> None:
+    page.mouse.move(*point(page, 0.72))
+    page.mouse.down()
+    page.mouse.move(*point(page, 0.3))
+    page.mouse.up()
+    expect(page.locator(".xs text").first).to_have_text("3")
+    assert "accuracy.first=3&accuracy.last=6" in page.url
+    page.mouse.dblclick(*point(page, 0.5))
+    expect(page.locator(".xs text").first).to_have_text("1")
+    assert "accuracy" not in page.url
+
+
+@pytest.mark.parametrize("button", ["left", "right"])
+def test_a_click_shows_no_part_and_draws_no_stretch(page: Page, button: Literal["left", "right"]) -> None:
+    page.mouse.move(*point(page, 0.3))
+    page.mouse.down(button=button)
+    page.mouse.up(button=button)
+    page.mouse.move(*point(page, 0.72))
+    expect(page.locator(".legend .at")).to_have_text("at round 6")
+    expect(page.locator(".cursor rect")).to_have_count(0)
+    assert "accuracy" not in page.url
+
+
+def test_a_stretch_that_is_drawn_with_another_button_is_no_part(page: Page) -> None:
+    """The menu of a browser is under it."""
+    page.mouse.move(*point(page, 0.3))
+    page.mouse.down(button="right")
+    page.mouse.move(*point(page, 0.72))
+    page.mouse.up(button="right")
+    expect(page.locator(".cursor rect")).to_have_count(0)
+    assert "accuracy" not in page.url
+
+
+def test_keys_of_the_browser_read_nothing(page: Page) -> None:
+    plane = plane_of(page)
+    expect(plane).to_have_attribute("aria-valuenow", "7")
+    plane.focus()
+    for key in ("Control+ArrowLeft", "Alt+ArrowDown", "Meta+Home", "Control+0", "Control+-"):
+        page.evaluate("key => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', key))", _event(key))
+        expect(page.locator(".cursor")).to_have_count(0)
+    page.keyboard.press("ArrowLeft")
+    expect(plane).to_have_attribute("aria-valuenow", "6")
+
+
+def _event(keys: str) -> dict[str, object]:
+    modifier, _, key = keys.partition("+")
+    return {"key": key, "bubbles": True, "cancelable": True, "ctrlKey": False} | {
+        {"Control": "ctrlKey", "Alt": "altKey", "Meta": "metaKey"}[modifier]: True
+    }
+
+
+def test_parts_of_rounds_beyond_a_thousand_are_asked_for_by_their_numbers(page: Page) -> None:
+    """A page writes them with a comma."""
+    page.route("**/run/events", lambda route: route.abort())  # else the page is brought up to date
+    page.reload()
+    page.evaluate(
+        """() => {
+            for (const shape of document.querySelectorAll("svg.plane [data-x]"))
+                shape.dataset.x = shape.dataset.x.split(";").map((x) => `1,00${x}`).join(";");
+        }"""
+    )
+    plane_of(page).focus()
+    page.keyboard.press("End")
+    expect(page.locator(".legend .at")).to_have_text("at round 1,008")
+    with page.expect_request(lambda request: "accuracy.first" in request.url) as asked:
+        page.keyboard.press("+")
+    assert "accuracy.first=1006&accuracy.last=1008" in asked.value.url
+
+
 @pytest.mark.parametrize("has_script", [True, False])
 def test_the_form_shows_a_part_and_its_files_with_and_without_a_script(
     browser: Browser, address: str, has_script: bool
