@@ -83,6 +83,12 @@ def test_a_distance_is_of_numbers_that_training_moves_and_of_any_size() -> None:
     assert knowledge._distance({"w": np.ones(3, np.float32)}, other) == 0.0, "of another shape"
 
 
+def test_a_distance_is_of_all_pieces_that_are_calculated_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knowledge, "ELEMENTS_AT_ONCE", 2)
+    one, other = {"w": np.arange(5, dtype=np.float32)}, {"w": np.zeros(5, np.float32)}
+    assert knowledge._distance(one, other) == pytest.approx(30**0.5)
+
+
 @pytest.mark.slow
 def test_of_a_method_that_lists_parts_no_model_is_spoken_of(tmp_path: Path) -> None:
     scenario = Scenario(method="fedict", peers=2, rounds=2)
@@ -162,3 +168,4 @@ def test_prototypes_move_as_numpy_says(tmp_path: Path) -> None:
         assert points[-1][0] == 5
         assert points[-1][1] == pytest.approx(float(np.linalg.norm(rows[1][label] - rows[0][label])), rel=1e-5)
     assert len(drift.places) == len(rows[1])
+    assert max(len(dot.trail.split()) for dot in drift.places) == 5, "each with its earlier places"

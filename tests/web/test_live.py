@@ -156,6 +156,14 @@ def test_nodes_are_asked_when_they_wrote_and_while_there_is_a_candidate(
     found.close()
 
 
+def test_an_explorer_that_is_started_again_has_other_versions(tmp_path: Path) -> None:
+    """Browsers keep the pages of the one before."""
+    _, found = opened(tmp_path / "run")
+    one, other = (Live([found], lambda: False) for _ in range(2))
+    assert one.version(found) == one.version(found) != other.version(found)
+    found.close()
+
+
 def test_what_pages_left_to_be_done_is_done_at_once(tmp_path: Path) -> None:
     Store.create(tmp_path / "run" / "chain", genesis(4)).close()
     (found,) = open_chains(find_places([tmp_path / "run"]), lambda _: FakeRules())

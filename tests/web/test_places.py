@@ -59,3 +59,17 @@ def test_folders_of_one_name_are_told_apart_by_the_path_to_them(tmp_path: Path, 
 
 def test_names_in_addresses_are_short_and_differ() -> None:
     assert slugs(["Run 1", "run-1", "../x", "…", "api"]) == ["run-1", "run-1-2", "x", "chain", "api-chain"]
+    assert slugs(["compare", "static", "run 1", "run 1", "run 1"]) == [
+        *("compare-chain", "static-chain", "run-1", "run-1-2", "run-1-3")
+    ]
+    assert [len(name) for name in slugs(["a" * 99, "b" * 40])] == [40, 40]
+
+
+def test_chains_whose_folders_have_the_name_of_a_page_have_pages_of_their_own(
+    tmp_path: Path, chain: ChainBuilder
+) -> None:
+    for name in ("compare", "static"):
+        write_run(tmp_path / name, chain)
+    client = TestClient(site(tmp_path / "compare", tmp_path / "static").app, base_url=HOME)
+    for key in ("compare-chain", "static-chain"):
+        assert client.get(f"/{key}/").status_code == 200

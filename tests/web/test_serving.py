@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import re
 import resource
 import shutil
 import socket
@@ -11,10 +12,11 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvicorn
+from starlette.testclient import TestClient
 from uvicorn.server import ServerState
 
 from fedchain.chain.exceptions import DiskRefused, NotFound, StoreError
@@ -24,6 +26,7 @@ from fedchain.files.layout import DATABASE, GENESIS_FILE
 from fedchain.node.founding.task import rules_of
 from fedchain.web import serving
 from fedchain.web.app import make_templates
+from fedchain.web.chains import Chain
 from fedchain.web.places import Place, find_places
 from fedchain.web.serving import REQUEST_TIMEOUT_S, BoundedProtocol, Server, Untaken, begun, listen
 from tests.support.chain.builders import ChainBuilder, genesis
@@ -145,6 +148,74 @@ def test_the_header_of_a_later_request_has_limited_time(
     connection.data_received(b"GET ")
     loop.timers[REQUEST_TIMEOUT_S]()
     assert transport.is_cut
+
+
+def test_what_comes_while_an_answer_is_sent_has_no_limited_time(
+    connect: Callable[[], tuple[Connection, Transport, Loop]],
+) -> None:
+    """Else a client that sends its next request early has a long answer cut."""
+    connection, _, loop = connect()
+    connection.data_received(WHOLE)
+    connection.data_received(b"GET ")
+    assert REQUEST_TIMEOUT_S not in loop.timers
+
+
+def test_a_request_that_came_before_the_last_answer_was_sent_is_answered_before_others_make_room(
+    connect: Callable[[], tuple[Connection, Transport, Loop]],
+) -> None:
+    connection, transport, loop = connect()
+    connection.data_received(WHOLE + WHOLE)
+    asyncio.run(answer(connection))
+    assert REQUEST_TIMEOUT_S not in loop.timers
+    connect()
+    connect()
+    assert not transport.is_cut
+
+
+def test_a_port_is_free_again_as_soon_as_an_explorer_has_ended() -> None:
+    """Its last connections may not be over for a minute."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            listener.accept()[0].close()
+            assert client.recv(1) == b""
+    with listen("127.0.0.1", port) as again:
+        assert again.getsockname()[1] == port
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_explorer_tells_its_address_answers_to_its_names_and_closes_its_chains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_there: bool
+) -> None:
+    chain, told, closed, close = ChainBuilder(genesis(4)), list[str](), list[Chain](), Chain.close
+    chain.extend()
+    if is_there:
+        write_run(tmp_path / "run", chain)
+
+    def run(server: Server, sockets: Sequence[socket.socket]) -> None:
+        for item in sockets:
+            item.close()
+        client = TestClient(cast(Any, server.config.app), base_url="http://explorer.lan")
+        told.append(client.get("/", follow_redirects=True).text)
+        if not (tmp_path / "run").exists():
+            write_run(tmp_path / "run", chain)
+            assert server.until()
+
+    def noted(of: Chain) -> None:
+        closed.append(of)
+        close(of)
+
+    monkeypatch.setattr(Server, "run", run)
+    monkeypatch.setattr(Chain, "close", noted)
+    monkeypatch.setattr(serving, "listen", lambda host, port: listen("127.0.0.1", port))
+    try:
+        serving.serve([tmp_path / "run"], lambda _: FakeRules(), "::1", 0, ["explorer.lan"])
+    finally:
+        gc.unfreeze()
+    assert re.match(r"http://\[::1\]:\d+/  \(Ctrl-C ends it\)\n", capsys.readouterr().out)
+    assert ["No chain yet" in text for text in told] == ([False] if is_there else [True, False])
+    assert "height" in told[-1]
+    assert [of.title for of in closed] == ["run"]
 
 
 def test_the_oldest_half_request_makes_room(connect: Callable[[], tuple[Connection, Transport, Loop]]) -> None:
