@@ -4,6 +4,7 @@ import json
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, TRAINING_FILE
+from fedchain.learning.config import LearningConfig
+from fedchain.node.operating.local_node import LocalNode
 from fedchain.node.shell.run import open_store
 from tests.support.chain.builders import keys
 from tests.support.cli_node import ANYWHERE, done, refused, run, start
@@ -130,6 +133,11 @@ def test_a_federation_that_cannot_be_is_not_founded(tmp_path: Path, words: tuple
         (("--peers", "65"), "peers is 65, at most 64 processes are started on one machine"),
         (("--set", "mining_s=nan"), "--set mining_s is nan, it must be between 0.004 and 1,000,000"),
         (("--set", "timeout_s=nan"), "--set timeout_s is nan, it must be between 0.001 and 1,000,000,000"),
+        (
+            ("--set", "dirichlet_alpha=0.1"),
+            "dirichlet_alpha is 0.1, which has no effect: it is of partition dirichlet or dirichlet-hsu, not of n-way",
+        ),
+        (("--set", "classes_avg=11"), "classes_avg must be between 1 and 10, not 11"),
     ],
     ids=lambda value: value[0] + value[1] if isinstance(value, tuple) else "",
 )
@@ -137,6 +145,38 @@ def test_a_test_network_that_cannot_be_is_not_started(tmp_path: Path, words: tup
     out = tmp_path / "out"
     assert said == refused("node", "testnet", "--peers", "2", "--rounds", "1", "--out", out, *words)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_one_chain", [True, False])
+def test_a_test_network_is_founded_as_it_was_asked_for_and_ends_with_1_where_its_nodes_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_one_chain: bool
+) -> None:
+    asked = list[Any]()
+
+    def found(folder: Path, config: LearningConfig, settings: Any, **more: object) -> list[LocalNode]:
+        asked.append((folder, config.clients, settings.rounds, settings.mining_s, more))
+        return []
+
+    def play(nodes: object, rule: object, timeout_s: float, *, shows_logs: bool) -> bool:
+        asked.append((timeout_s, shows_logs))
+        return is_one_chain
+
+    monkeypatch.setattr("fedchain.node.operating.testnet.found_testnet", found)
+    monkeypatch.setattr("fedchain.node.operating.testnet.run_testnet", play)
+    words = ("--peers", "3", "--rounds", "4", "--set", "timeout_s=7", "--set", "mining_s=0.5", "--log")
+    result = run("node", "testnet", *words, "--out", tmp_path / "net")
+    assert (result.exit_code, result.output) == (0 if is_one_chain else 1, "")
+    assert asked == [(tmp_path / "net", 3, 4, 0.5, {"modules": None, "parts": 3}), (7.0, True)]
+
+
+@pytest.mark.parametrize(("code", "line"), [(0, "goes on"), (1, "stands")])
+def test_a_check_ends_with_the_code_that_monitoring_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, line: str
+) -> None:
+    monkeypatch.setattr("fedchain.node.operating.status.ask", lambda folder, question: question)
+    monkeypatch.setattr("fedchain.node.operating.console.check_line", lambda answer: (code, line))
+    checked = run("node", "status", tmp_path, "--check")
+    assert (checked.exit_code, checked.stdout) == (code, f"{line}\n")
 
 
 def test_a_genesis_document_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
