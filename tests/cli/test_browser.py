@@ -1,15 +1,19 @@
 """A run is shown in the browser while it runs, and until Ctrl-C."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar, Self
 
 import pytest
 
+from fedchain.cli.browser import shown_in_browser
 from tests.support.node.shell import wait_until
 
 
@@ -47,3 +51,35 @@ def test_a_run_is_opened_in_the_browser_and_stays_there_until_it_is_interrupted(
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(address, timeout=60)
     assert not is_over, "the run waited for the browser"
+
+
+class Noted:
+    """A process that is not started: it says no address, and that it was ended."""
+
+    commands: ClassVar[list[Sequence[str]]] = []
+    ended: ClassVar[list[Sequence[str]]] = []
+
+    def __init__(self, command: Sequence[str], **more: object) -> None:
+        self.command, self.stdout = command, io.StringIO("")
+        self.commands.append(command)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """It has ended."""
+
+    def terminate(self) -> None:
+        self.ended.append(self.command)
+
+
+@pytest.mark.parametrize(("method", "named"), [("mine.py:Own", ["--method", "mine.py:Own"]), ("fedavg", [])])
+def test_the_explorer_is_told_the_file_of_a_run_s_own_method_and_runs_no_other_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, named: list[str]
+) -> None:
+    Noted.commands, Noted.ended = [], []
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    with shown_in_browser(tmp_path, method):
+        assert Noted.ended == []
+    command = [sys.executable, "-P", "-m", "fedchain", "explorer", "serve", str(tmp_path), "--port", "0", *named]
+    assert Noted.commands == Noted.ended == [command], "no browser is opened for an explorer that said why not"

@@ -193,6 +193,17 @@ def test_a_file_that_is_no_genesis_document(tmp_path: Path) -> None:
 # node
 
 
+@pytest.mark.parametrize("is_verbose", [True, False])
+def test_a_node_logs_what_was_refused_where_it_is_asked_to(
+    here: Path, monkeypatch: pytest.MonkeyPatch, is_verbose: bool
+) -> None:
+    said = list[bool]()
+    monkeypatch.setattr("fedchain.cli.node.run", lambda config, complaints, *, verbose: said.append(verbose))
+    words = ("--genesis", here / "genesis", "--key", here / "key.pem", "--data", here / "data", "--listen", ANYWHERE)
+    done("node", "start", *words, *(["--verbose"] if is_verbose else []))
+    assert said == [is_verbose]
+
+
 def test_a_key_that_is_no_member_s(here: Path) -> None:
     STRANGER.save(here / "stranger.pem")
     assert address(STRANGER.public_key) in start(key="stranger.pem")
