@@ -3,6 +3,7 @@
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,26 @@ def test_a_run_is_named_by_what_it_computes_and_not_by_where_it_runs(tmp_path: P
     assert not first & second, "workers decide which clients are one batch, and so the last bits"
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"private_seed": 1},
+        {"feature_shift": "noise"},
+        {"round_interval_s": 1.0},
+        {"omission_slack_s": 1.0},
+        {"payload_mib_max": 1},
+        {"inline_kib_max": 8},
+        {"classes_avg": 2},
+    ],
+)
+def test_settings_that_older_results_lack_make_other_runs(values: dict[str, Any]) -> None:
+    assert key_of(replace(Scenario(), **values)) != key_of(Scenario())
+
+
+def test_a_rule_of_the_aggregator_is_one_run_whether_it_is_stated_or_follows() -> None:
+    assert key_of(Scenario(method="fedavg", aggregator="none")) == key_of(Scenario(method="fedavg"))
+
+
 def test_settings_of_one_meaning_are_one_run() -> None:
     one, other = Scenario(classes_avg=4, classes_std=2), Scenario(classes_avg=3, classes_std=3)
     assert key_of(one) == key_of(other)
@@ -79,6 +100,17 @@ def test_settings_of_one_meaning_are_one_run() -> None:
         ("{ few = [50.0] }", "{ few = [50.0, 60.0] }", "it must be an array of 1"),
         ('name = "more"', 'name = "few"', "has two cells of one name"),
         ("[scenario]", '[[columns]]\n[[columns]]\nstatistic = "last"\n[scenario]', "has two columns of one name"),
+        ("seeds = [0, 1]", 'seeds = [0, 1]\ncurves = ["taaa"]', "curves is 'taaa'; did you mean 'taa'"),
+        ("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "fwe"', "reference is 'fwe'; did you mean 'few'"),
+        ("seeds = [0, 1]", 'seeds = [0, 1]\nexpected = ["moer"]', "expected is 'moer'; did you mean 'more'"),
+        ("[scenario]", '[[columns]]\nmetric = "tall"\n[scenario]', "column metric is 'tall'; did you mean 'tal'"),
+        ("paper = {", 'paper_best = "fewer"\npaper = {', "FedAvg, before paper_best is 'fewer'; did you mean 'few'"),
+        ("paper = {", 'figure = "../other"\npaper = {', r"figure is '\.\./other', it must be the name of a file"),
+        (
+            "paper = {",
+            "in_cell = { fewer = { local_steps = 3 } }\npaper = {",
+            "has a number for 'fewer', which is not a",
+        ),
         ("seeds = [0, 1]", "seedz = [0, 1]", "has no key 'seedz'; did you mean 'seeds'"),
         ("{ few = [50.0] }", "{ fewer = [50.0] }", "has a number for 'fewer', which is not a cell"),
         ('metric = "taa_received"', 'metric = "taa_recieved"', "did you mean 'taa_received'"),

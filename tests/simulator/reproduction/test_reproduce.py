@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,85 @@ def test_what_was_measured_otherwise_is_no_result_although_the_scenario_is_the_s
     assert asked == []
     reproduce(replace(experiment, measure="timing"), tmp_path / "out", 1, {})
     assert asked == [run.scenario for run in experiment.runs({})]
+
+
+def test_an_interrupted_experiment_says_where_its_results_are_and_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment, out = load(tmp_path), tmp_path / "out"
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_all", interrupted)
+    for begun, told in enumerate(("", ", 1 interrupted, which goes on", ", 2 interrupted, which go on")):
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(experiment, out, 1, {})
+        first, *said = capsys.readouterr().out.splitlines()[1:]
+        assert first == f"4 runs, 0 of them done already{told}"
+        assert said == [f"what was computed is in {out}; the same command goes on from there"]
+        assert [path.name for path in out.iterdir()] == ["results"], "no table of what is not there"
+        run = [*experiment.runs({})][begun]
+        Record.create(parallel.record_folder(out / "results", run.key), {"fedchain": "0"}).close()
+
+
+def test_what_was_run_is_shown_where_the_data_of_all_others_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TABLE.replace("{ classes_avg = 4 }", f'{{ dataset = "mnist", data_dir = "{tmp_path}" }}')
+    experiment, out = load(tmp_path, text), tmp_path / "out"
+    fake_results(experiment, out / "results")
+    for run in experiment.runs({}):
+        if run.scenario.dataset == "mnist":
+            (out / "results" / f"{run.key}.json").unlink()
+    reproduce(replace(experiment, plots=()), out, 1, {})
+    told = capsys.readouterr().out
+    assert "skipped: runs on mnist; " in told
+    assert "| FedAvg, before | few | 50.00 | 45.00 ± 7.07 | -5.00 |" in told
+    assert "| FedAvg, before | more | – | not run: no mnist | – |" in told
+
+
+@pytest.mark.parametrize(
+    ("metric", "result", "line"),
+    [
+        ("taa", {}, "highest taa 50 %"),
+        ("tal", {}, "lowest tal 0.25"),
+        ("epsilon", {}, "done"),
+        ("taa", {"diverged": "peer 3, round 2: the loss is nan"}, "peer 3, round 2: the loss is nan"),
+    ],
+)
+def test_the_line_of_a_finished_run_has_the_best_that_it_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, result: dict[str, Any], line: str
+) -> None:
+    text = TABLE.replace('"fedavg" }\nmetric = "taa_received"', f'"solo" }}\nmetric = "{metric}"')
+    said = list[str]()
+    rows = [{"round": 1, "taa": 0.5, "tal": 0.75}, {"round": 2, "taa": 0.25, "tal": 0.25}]
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, keep: Any, *more: object) -> None:
+        said.extend(keep(place, {"rows": rows, **result}) for place, _ in enumerate(scenarios))
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_all", run_all)
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.tabulate", lambda *given: [])
+    reproduce(replace(load(tmp_path, text), plots=()), tmp_path / "out", 1, {})
+    assert said[1] == f"FedAvg, after  few  seed 0: {line}"
+
+
+def test_a_run_that_lost_its_processes_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker goes on with it."""
+
+    def lose(*given: object, **named: object) -> None:
+        raise WorkerDiedError("training process train-0 ended with exit code -9")
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_one", lose)
+    with pytest.raises(WorkerDiedError):
+        run_or_diverge("simulation", Scenario(), lambda number: None)
+
+
+def test_a_result_holds_the_promises_that_its_run_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = SimpleNamespace(rows=[], tip="ab", trace_hash="cd", violations=["agreement: two heads"])
+    monkeypatch.setattr(parallel, "load_learner", lambda scenario: SimpleNamespace(hash_own=lambda: ""))
+    monkeypatch.setattr(parallel, "simulate", lambda *given, **named: broken)
+    assert parallel.run_one(Scenario(), lambda number: None)["violations"] == ["agreement: two heads"]
 
 
 @pytest.mark.slow
