@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -9,9 +10,11 @@ from typer.testing import CliRunner
 from fedchain.cli.main import app
 from fedchain.files.tables import read_toml
 from fedchain.learning.registry import build_method
-from fedchain.simulator.reproduction.experiment import load_experiment
+from fedchain.simulator.reproduction.experiment import Experiment, load_experiment
 from fedchain.simulator.reproduction.library import experiment_files, find_experiment, list_experiments
+from fedchain.simulator.reproduction.table import Entry
 from fedchain.simulator.scenario import ScenarioError
+from tests.support.simulator.tiny_experiment import TABLE
 
 
 def test_every_experiment_is_found_by_its_name() -> None:
@@ -39,6 +42,46 @@ def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
         assert refused.exit_code == 2, refused.output
         (line,) = refused.stderr.strip().splitlines()
         assert words in line
+
+
+@pytest.mark.parametrize(("broken", "code"), [(0, 0), (1, 1)])
+def test_the_command_runs_what_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int, code: int
+) -> None:
+    asked, fetched = list[Any](), list[str]()
+    entries = [Entry("v", "c", "", None, {0: 1.0}, "count", broken=count) for count in (0, broken)]
+
+    def run(experiment: Experiment, *given: object) -> list[Entry]:
+        asked.append((experiment.seeds, *given))
+        return entries
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.reproduce", run)
+    monkeypatch.setattr("fedchain.cli.simulate.download_files", fetched.append)
+    file = tmp_path / "tiny.toml"
+    file.write_text(TABLE.replace("{ classes_avg = 4 }", '{ dataset = "mnist" }'))
+    words = ("--seeds", "3", "--rounds", "2", "--jobs", "4", "--only", "few/*", "--out", tmp_path / "out")
+    done = CliRunner().invoke(app, ["reproduce", str(file), "--download", *map(str, words)])
+    assert (done.exit_code, done.output) == (code, "")
+    assert asked == [((0, 1, 2), tmp_path / "out", 4, {"rounds": 2}, "few/*", "processes")]
+    assert fetched == ["digits"], "of what is to be run"
+
+
+def test_results_lie_under_runs_unless_the_file_is_that_of_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = list[Path]()
+
+    def run(experiment: Experiment, folder: Path, *given: object) -> list[Entry]:
+        folders.append(folder)
+        return []
+
+    monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.reproduce", run)
+    for name in ("tiny.toml", "experiment.toml"):
+        (tmp_path / name).write_text(TABLE)
+        CliRunner().invoke(app, ["reproduce", str(tmp_path / name)])
+        (tmp_path / "results").mkdir(exist_ok=True)
+        CliRunner().invoke(app, ["reproduce", str(tmp_path / name)])
+    assert folders == [Path("runs/tiny"), Path("runs/tiny"), tmp_path, tmp_path]
 
 
 @pytest.mark.long

@@ -177,3 +177,11 @@ def test_the_best_cell_is_sought_where_no_seed_diverged_and_counted_where_it_was
 
 def test_what_was_changed_on_the_command_line_stands_above_the_table(tmp_path: Path) -> None:
     assert "\nNot as in the file: rounds = 1.\n" in to_markdown(load(tmp_path), [], {"rounds": 1})
+
+
+def test_what_an_experiment_leaves_out_stands_above_its_table(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    assert "Reduced: " not in to_markdown(experiment, [])
+    assert "\nReduced: 10 peers in place of 100.\n" in to_markdown(
+        replace(experiment, scale="10 peers in place of 100"), []
+    )

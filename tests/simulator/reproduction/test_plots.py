@@ -2,17 +2,21 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
-from fedchain.simulator.reproduction.plots import draw_curves, draw_entries
-from fedchain.simulator.reproduction.table import Entry
-from tests.support.simulator.tiny_experiment import fake_results, load
+from fedchain.simulator.reproduction.plots import curve_of, draw, draw_curves, draw_entries
+from fedchain.simulator.reproduction.table import Entry, tabulate
+from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
 
 
 def test_curves_have_a_panel_for_each_cell_that_was_run(tmp_path: Path) -> None:
@@ -76,3 +80,67 @@ def test_infinite_numbers_are_marked_where_they_stand(tmp_path: Path) -> None:
         (axes, *_) = figure.axes
         assert axes.get_xlim() == (-0.5, 1.5)
         assert {text.get_text() for text in axes.texts} == {"∞"}
+
+
+TWO = """
+[[columns]]
+name = "accuracy"
+
+[[columns]]
+name = "loss"
+metric = "tal"
+
+[scenario]"""
+
+
+def test_a_panel_has_the_numbers_of_its_column_with_their_deviation_and_the_papers(tmp_path: Path) -> None:
+    experiment = load(tmp_path, TABLE.replace("[scenario]", TWO, 1).replace("[50.0]", "[70.0, 2.0]"))
+    first, second = (variant.name for variant in experiment.variants)
+    entries = [
+        Entry(first, "few", "accuracy", 70.0, {0: 60.0, 1: 80.0}, "accuracy"),
+        Entry(second, "more", "accuracy", None, {0: 64.0}, "accuracy"),
+        Entry(first, "few", "loss", 2.0, {0: 1.0, 1: 3.0}, "other"),
+    ]
+    drawn = list[Figure]()
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_entries(experiment, entries, "bars", tmp_path / "table.png")
+        draw_entries(experiment, entries[:2], "map", tmp_path / "map.png")
+    assert drawn[0].get_suptitle() == "A tiny table; 2 seeds"
+    accuracy, loss = drawn[0].axes
+    assert sorted(bar.get_bbox().y1 for bar in _bars(accuracy)) == [64.0, 70.0]
+    assert [bar.get_bbox().y1 for bar in _bars(loss)] == [2.0]
+    assert (accuracy.get_ylim(), loss.get_ylim()[1] > 3.0) == ((55.0, 100.0), True)
+    (line,) = (item for item in accuracy.collections if isinstance(item, LineCollection))
+    assert np.asarray(line.get_segments()[0])[:, 1] == pytest.approx([70 - 200**0.5, 70 + 200**0.5])
+    marks = [item.get_offsets() for item in accuracy.collections if isinstance(item, PathCollection)]
+    assert [float(place[1]) for mark in marks for place in np.asarray(mark)] == [70.0]
+    grid = np.asarray(drawn[-1].axes[0].images[0].get_array())
+    assert np.isnan(grid).tolist() == [[False, True], [True, False]]
+    assert (grid[0, 0], grid[1, 1]) == (70.0, 64.0)
+
+
+def _bars(axes: Axes) -> list[Rectangle]:
+    return [item for item in axes.patches if isinstance(item, Rectangle)]
+
+
+def test_a_single_seed_is_named_and_each_curve_is_the_mean_over_its_seeds(tmp_path: Path) -> None:
+    experiment, results = load(tmp_path), tmp_path / "results"
+    fake_results(experiment, results)
+    cell, variant = experiment.cells[0], experiment.variants[0]
+    curve = curve_of(experiment, results, {}, cell, variant, "taa")
+    assert [number for number, _, _ in curve] == [1, 2]
+    assert [mean for _, mean, _ in curve] == pytest.approx([25.0, 45.0])
+    drawn = list[Figure]()
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_curves(replace(experiment, seeds=(7,)), results, {}, tmp_path / "curves.png")
+        draw_curves(replace(experiment, seeds=(1,)), results, {}, tmp_path / "curves.png")
+    assert drawn[0].get_suptitle() == "A tiny table; seed 1", "nothing was run under seed 7"
+
+
+def test_variants_that_name_figures_have_a_picture_for_each(tmp_path: Path) -> None:
+    text = TABLE.replace("paper = {", 'figure = "fig1"\npaper = {')
+    experiment, results = load(tmp_path, text), tmp_path / "results"
+    fake_results(experiment, results)
+    draw(replace(experiment, plots=("lines", "boxes")), tabulate(experiment, results, {}), results, {}, tmp_path)
+    made = {path.name for path in tmp_path.iterdir() if path.suffix in (".png", ".pdf")}
+    assert made == {f"{name}.{kind}" for name in ("fig1", "table", "fig1-boxes", "boxes") for kind in ("png", "pdf")}

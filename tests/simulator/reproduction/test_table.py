@@ -223,3 +223,16 @@ def test_the_last_round_is_known_by_its_number_where_rows_begin_later(tmp_path: 
     rows = [{"round": number, "taa": number / 10} for number in (2, 3)]
     assert value_of(Result(rows), column, "taa") == pytest.approx(30.0)
     assert value_of(Result([*rows, {"round": 4, "taa": None}]), column, "taa") is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"),
+    [
+        *((name, 1.0) for name in ("tal", "forgetting", "epsilon", "training_cpu_s", "bytes_for_all", "not_taken")),
+        *((name, 3.0) for name in ("psnr_l2", "labels_recovered", "posts")),
+        *((name, 300.0) for name in ("taa", "test_accuracy_received")),
+    ],
+)
+def test_the_best_of_what_one_has_to_spend_is_the_least(metric: str, best: float) -> None:
+    rows = [{"round": number, metric: value} for number, value in ((1, 2.0), (2, 1.0), (3, 3.0))]
+    assert value_of(Result(rows), Column(metric=metric), metric) == best
