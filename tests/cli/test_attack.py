@@ -47,7 +47,7 @@ def test_a_request_that_means_nothing_is_one_line(arguments: tuple[str, ...], wo
 
 @dataclass
 class Asked:
-    """What an attack was asked for."""
+    """The words of a command, as its attack is told them."""
 
     scenario: Scenario = field(default_factory=Scenario)
     settings: tuple[Setting, ...] = ()
