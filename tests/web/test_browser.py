@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.web.app import Site
@@ -279,6 +279,48 @@ def test_a_page_follows_its_chain_again_after_another_answered_in_the_explorers_
     expect(page.locator("#live-state")).to_have_text("no node runs here")
     append(place.live_folder, place.live, place.live.extend())
     expect(page).to_have_title(f"live: height {place.live.state.height}")
+
+
+def test_an_explorer_that_falls_silent_does_not_answer_until_it_does(place: Place, context: BrowserContext) -> None:
+    """As one that hangs, or whose machine is off: the connection stays open."""
+    page, asked = context.new_page(), list[Route]()
+
+    def answer(route: Route) -> None:
+        asked.append(route)
+        if len(asked) == 1:
+            route.continue_()
+
+    page.route("**/live/events", answer)
+    page.clock.install()
+    _opened(page, f"{place.address}/live/")
+    page.clock.fast_forward(39_000)
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
+    page.clock.fast_forward(1_000)
+    expect(page.locator("#live-state")).to_have_text("the explorer does not answer")
+    asked[1].continue_()
+    expect(page.locator("#live-state")).to_have_text("no node runs here")
+
+
+def test_an_explorer_without_news_sends_signs_of_life(
+    place: Place, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedchain.web.app.SILENT_FOR_S", 0.05)
+    page, asked = context.new_page(), list[Request]()
+    page.on("request", lambda request: asked.append(request) if request.url.endswith("/events") else None)
+    page.clock.install()
+    _opened(page, f"{place.address}/live/")
+    for number in range(3):
+        page.clock.fast_forward(30_000)
+        page.evaluate(
+            """() => {
+                const source = new EventSource("/live/events");
+                const title = document.querySelector("h1");
+                title.dataset.signs = 0;
+                source.addEventListener("here", () => { title.dataset.signs = Number(title.dataset.signs) + 1; });
+            }"""
+        )
+        expect(page.locator("h1")).to_have_attribute("data-signs", re.compile("[3-9]|.."), timeout=10_000)
+        assert len(asked) == 2 + number, "that of the page, and those of the test"
 
 
 def test_a_state_that_lasts_is_written_once_for_readers_of_the_screen(place: Place, context: BrowserContext) -> None:

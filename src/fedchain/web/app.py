@@ -75,7 +75,10 @@ EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "
 """Headers of an answer that tells of changes as they come."""
 
 SILENT_FOR_S = 15.0
-"""Seconds without news after which a stream sends a sign of life."""
+"""Seconds without news after which a stream sends a sign of life. A page that gets none for 40 seconds says so."""
+
+SIGN_OF_LIFE = b"event: here\ndata: still\n\n"
+"""An event: pages are not told of comments."""
 
 
 class Site:
@@ -298,7 +301,7 @@ class Site:
                         told = version
                         yield f"id: {version}\ndata: {json.dumps({'version': version})}\n\n".encode()
                     elif not await self.live.wait(chain, version, SILENT_FOR_S):
-                        yield b": still here\n\n"
+                        yield SIGN_OF_LIFE
             finally:
                 self._streams -= 1
 

@@ -23,11 +23,13 @@
   const LIVE = "live";
   const SILENT = "the explorer does not answer";
   const AGAIN_MS = 2000; // before an explorer that did not answer is asked again
+  const SILENT_MS = 40_000; // after which it does not answer: it sends a sign of life every fifteen seconds
 
   let source = null;
   let busy = false;
   let again = false;
   let later = 0;
+  let quiet = 0;
 
   const say = (text) => {
     if (!state) return;
@@ -112,7 +114,8 @@
     const address = location.href;
     let mark = "";
     try {
-      const answer = await fetch(address, { headers: { accept: "text/html" } });
+      const signal = AbortSignal.timeout?.(SILENT_MS);
+      const answer = await fetch(address, { headers: { accept: "text/html" }, signal });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (location.href !== address) again = true; // chart.js shows another part by now
       else if (fresh.body.dataset.mark) show(fresh);
@@ -129,21 +132,34 @@
   const watch = () => {
     if (source || document.hidden) return;
     source = new EventSource(events);
-    source.onopen = () => say(document.body.dataset.mark);
-    source.onmessage = refresh;
+    source.onopen = () => { heard(); say(document.body.dataset.mark); };
+    source.onmessage = () => { heard(); refresh(); };
+    source.addEventListener("here", heard);
     source.onerror = () => {
       say(SILENT);
-      if (source.readyState !== EventSource.CLOSED) return; // the browser asks again by itself
-      source = null; // another one answers in its place: a proxy, or an explorer that awaits the chain
-      setTimeout(watch, AGAIN_MS);
+      // The browser asks again by itself unless another one answers in its place: a proxy, or an explorer that awaits
+      // the chain.
+      if (source.readyState === EventSource.CLOSED) { leave(); setTimeout(watch, AGAIN_MS); }
     };
+    heard();
+  };
+
+  const leave = () => {
+    clearTimeout(quiet);
+    if (source) source.close();
+    source = null;
+  };
+
+  // A connection on which nobody answers any more stays open: its machine may be off, or the explorer hang.
+  const heard = () => {
+    clearTimeout(quiet);
+    quiet = setTimeout(() => { leave(); say(SILENT); watch(); }, SILENT_MS);
   };
 
   // A browser opens few connections to one server, so only visible pages hold one.
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) { watch(); return; }
-    if (source) source.close();
-    source = null;
+    leave();
     say("paused");
   });
   watch();
