@@ -94,12 +94,12 @@ metric = "tal"
 
 
 def test_a_panel_has_the_numbers_of_its_column_with_their_deviation_and_the_papers(tmp_path: Path) -> None:
-    experiment = load(tmp_path, TABLE.replace("[scenario]", TWO, 1).replace("[50.0]", "[70.0, 2.0]"))
+    experiment = load(tmp_path, TABLE.replace("[scenario]", TWO, 1).replace("[50.0]", "[72.0, 2.5]"))
     first, second = (variant.name for variant in experiment.variants)
     entries = [
-        Entry(first, "few", "accuracy", 70.0, {0: 60.0, 1: 80.0}, "accuracy"),
+        Entry(first, "few", "accuracy", 72.0, {0: 60.0, 1: 80.0}, "accuracy"),
         Entry(second, "more", "accuracy", None, {0: 64.0}, "accuracy"),
-        Entry(first, "few", "loss", 2.0, {0: 1.0, 1: 3.0}, "other"),
+        Entry(first, "few", "loss", 2.5, {0: 1.0, 1: 3.0}, "other"),
     ]
     drawn = list[Figure]()
     with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
@@ -113,7 +113,7 @@ def test_a_panel_has_the_numbers_of_its_column_with_their_deviation_and_the_pape
     (line,) = (item for item in accuracy.collections if isinstance(item, LineCollection))
     assert np.asarray(line.get_segments()[0])[:, 1] == pytest.approx([70 - 200**0.5, 70 + 200**0.5])
     marks = [item.get_offsets() for item in accuracy.collections if isinstance(item, PathCollection)]
-    assert [float(place[1]) for mark in marks for place in np.asarray(mark)] == [70.0]
+    assert [float(place[1]) for mark in marks for place in np.asarray(mark)] == [72.0]
     grid = np.asarray(drawn[-1].axes[0].images[0].get_array())
     assert np.isnan(grid).tolist() == [[False, True], [True, False]]
     assert (grid[0, 0], grid[1, 1]) == (70.0, 64.0)
