@@ -69,6 +69,18 @@ def test_the_rise_of_the_loss_is_the_formula_s() -> None:
     assert rows[1]["forgetting"] != rows[1]["forgetting_fedavg"]
 
 
+def test_what_is_forgotten_is_of_the_round_before_in_later_rounds_too() -> None:
+    rows = run_forgetting(replace(SCENARIO, rounds=3), lambda number: None)["rows"]
+    config, knowledge = SCENARIO.learning_config(), b""
+    learner, rules = Learner(config), Application(config)
+    for number in (1, 2):
+        drawn = draw_clients(SCENARIO, number)
+        posts = [(bytes([client]), learner.contribute(client, "update", number, knowledge).payload) for client in drawn]
+        knowledge = rules.aggregate(OffChain("update", number), knowledge, posts)
+    assert drawn != draw_clients(SCENARIO, 1)
+    assert rows[2]["loss_before"] == pytest.approx(sum(_losses(config, knowledge, drawn)) / 2, rel=1e-5)
+
+
 def test_the_same_clients_are_drawn_again_and_others_in_other_rounds_and_under_other_seeds() -> None:
     many = replace(SCENARIO, peers=1000, contributors_per_round=10)
     drawn = draw_clients(many, 1)
