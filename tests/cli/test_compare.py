@@ -68,6 +68,18 @@ def test_what_lies_in_the_folder_is_not_written_over(ran: list[Scenario], tmp_pa
     assert (tmp_path / "out" / kept).read_text() == "of the user"
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_a_setting_goes_before_the_file_and_an_option_before_both(ran: list[Scenario], tmp_path: Path) -> None:
+    """A setting was passed over in silence where the file had another value, and so were processes of each run."""
+    (tmp_path / "x.toml").write_text("peers = 5\nrounds = 2\nmining_attempts = 7\n[hyperparameters]\nmomentum = 0.5\n")
+    words = (str(tmp_path / "x.toml"), "--methods", "solo", "--seeds", "1", "--peers", "3")
+    sets = ("--set", "mining_attempts=4", "--set", "momentum=0.25", "--set", "workers=2", "--set", "partition=iid")
+    compare(tmp_path, *words, *sets, "--partition", "dirichlet")
+    (run,) = ran
+    assert (run.peers, run.rounds, run.mining_attempts, run.workers) == (3, 2, 4, 2)
+    assert (dict(run.hyperparameters), run.partition) == ({"momentum": 0.25}, "dirichlet")
+
+
 def test_a_hyper_parameter_among_the_settings_of_a_file_is_told_its_place(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text("learning_rate = 0.1\n")
     refused = CliRunner().invoke(app, ["compare", str(tmp_path / "x.toml"), "--methods", "solo"])

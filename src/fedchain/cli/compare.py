@@ -35,13 +35,13 @@ def compare_command() -> Callable[..., None]:
         with clear_errors(ScenarioError):
             where = installed(validated(executor))
             _require_once(sweeps or [], values, settings or [])
-            if scenario_file is not None:
-                values = read_toml(scenario_file, ScenarioError) | values
+            stated = {} if scenario_file is None else read_toml(scenario_file, ScenarioError)
+            given, hyperparameters = divide(settings or [], SETTABLE)
             experiment = _experiment(
                 [name.strip() for name in (methods or "").split(",") if name.strip()],
                 seeds or _SEEDS,
-                values,
-                settings or [],
+                {"workers": 1, **stated, **given, **values},
+                hyperparameters,
                 sweeps or [],
                 metrics or ["taa"],
             )
@@ -104,22 +104,24 @@ def _experiment(
     methods: list[str],
     seeds: int,
     values: dict[str, Any],
-    settings: list[str],
+    hyperparameters: dict[str, Any],
     sweeps: list[str],
     metrics: list[str],
 ) -> "Experiment":
-    """The experiment that compares the methods, each of whose runs is possible."""
+    """The experiment that compares the methods, each of whose runs is possible.
+
+    The values are those that all runs share, of a file, of settings and of options.
+    """
     from fedchain.learning.registry import use_current_folder
     from fedchain.simulator.reproduction.compare import build_comparison
     from fedchain.simulator.reproduction.experiment import validate_experiment
 
     use_current_folder()
-    shared = {"workers": 1, **values}
-    given, hyperparameters = divide(settings, SETTABLE)
-    require_placed({"method": methods[0], **shared} if methods else shared)
-    scenario_from_dict(given | shared)  # it raises an error for a value of the wrong type
-    stated = dict(shared.pop("hyperparameters", {}))
-    experiment = build_comparison(methods, seeds, given | shared, stated | hyperparameters, sweeps, metrics)
+    require_placed({"method": methods[0], **values} if methods else values)
+    scenario_from_dict(values)  # it raises an error for a value of the wrong type
+    shared = {name: value for name, value in values.items() if name != "hyperparameters"}
+    settings = {**values.get("hyperparameters", {}), **hyperparameters}
+    experiment = build_comparison(methods, seeds, shared, settings, sweeps, metrics)
     validate_experiment(experiment)
     list(experiment.runs({}))  # it raises an error for a run that is impossible
     return experiment
