@@ -33,7 +33,7 @@ def test_the_last_row_holds_what_posts_show(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_each_number_of_an_attack_stands_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the scenario's own method, whose posts show less than others'."""
+    """Posts of the scenario's own method are attacked, which may show less than others'."""
     asked = list[Setting]()
 
     def attack(scenario: Scenario, setting: Setting, *more: object) -> Iterator[Finding]:
