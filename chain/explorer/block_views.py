@@ -128,11 +128,13 @@ def view_places(state: State) -> tuple[PlaceView, ...]:
     )
 
 
-def view_attending(roster: Roster) -> Attending:
-    """The places that count by a roster."""
+def view_attending(state: State) -> Attending:
+    """The places that count behind a state."""
+    roster = state.roster
     active = (roster.seats[member] for member in roster.members if roster.is_active(member))
     idle = (roster.seats[key] for key in (roster.holder, roster.dataless) if key is not None)
-    return Attending(frozenset(active), frozenset(idle if roster.dataless is not None else ()))
+    is_drawn = state.rules.contributors_per_round > 0
+    return Attending(frozenset(active), frozenset(idle if roster.dataless is not None else ()), is_drawn)
 
 
 def _change(change: Change, round_number: int) -> ChangeView:

@@ -138,6 +138,11 @@ class Lives:
         lives = tuple(_life(number, place, height) for number, place in enumerate(known))
         return LivesView(height, round_number, lives, tuple(item for item in self._rules if item.height <= height))
 
+    def amended(self, name: str, height: int) -> int | str | None:
+        """The value of an amended parameter at a height; None if the founded one holds there."""
+        values = (value for item in reversed(self._rules) if item.height <= height for named, value in item.values if named == name)
+        return next(values, None)
+
     def _is_continued(self, store: Store, head: int) -> bool:
         """Whether the last block is still on the chain: a folder may have been cut back and filled again."""
         state = self._state

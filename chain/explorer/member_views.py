@@ -105,6 +105,8 @@ class Attending:
     """Those that may vote, post and mine."""
     idle: frozenset[int]
     """Those that contribute nothing: the dedicated aggregator's, and that of the member that has no data."""
+    is_drawn: bool
+    """Whether those that contribute are drawn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Membership:
         state = self._chain.store.state_before(first) if self._chain.state.records else None
         entries = self._chain.entries(first, last)
         while state is not None and (entry := next(entries, None)) is not None:
-            yield entry.block.header.height, view_attending(state.roster)
+            yield entry.block.header.height, view_attending(state)
             state = follow(self._chain.genesis, state, entry.block)
 
     def _below(self, height: int | None) -> State:

@@ -1,17 +1,21 @@
 """Where the time of a block went."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedchain.chain.block import Block
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.web.measured import Measured
 from fedchain.web.timeline import bar, split, told, watched
 from tests.support.chain.builders import UPDATE, ChainBuilder, genesis, keys
+from tests.support.chain.changes import UNTIL, approved, living
 from tests.support.chain.explored import write
 from tests.support.web.sightings import candidate, client, line_of, seen
 from tests.support.web.sightings import net as net
@@ -54,6 +58,22 @@ def test_what_a_round_waits_for_its_interval_is_no_exchange(tmp_path: Path) -> N
     shown = [client(folder).get(f"/node/block/{height}").text for height in (1, 2, 3, 4)]
     assert ["wait for the round" in page for page in shown] == [False, False, True, False]
     assert "wait for the round 4.0 s · train 0.5 s · exchange and wait 1.0 s · mine 4.0 s · vote 0.5 s" in shown[2]
+
+
+def test_a_block_waited_for_the_interval_that_held_then(tmp_path: Path) -> None:
+    chain = living(4, round_interval_ms=4_000)
+    for sequence, interval_ms in ((0, 0), (1, 2_000)):
+        amendment = propose_amendment(
+            amendment_of({"round_interval_ms": interval_ms}), "", sequence=sequence, until=UNTIL
+        )
+        chain.extend(changes=[approved(chain, amendment)])
+        chain.extend()
+    chain.extend_many(2)
+    with Store.create(tmp_path / "node" / "chain", chain.genesis) as store:
+        write(store, chain)
+    shown = [client(tmp_path / "node").get(f"/node/block/{height}").text for height in range(1, 7)]
+    waits = [re.findall(r"<p>(?:wait for the round ([.0-9]+ s))?", page.partition("</svg>")[2])[0] for page in shown]
+    assert waits == ["", "4.0 s", "", "", "2.0 s", "2.0 s"]
 
 
 @pytest.mark.parametrize(

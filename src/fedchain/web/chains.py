@@ -177,6 +177,13 @@ class Reading:
         """Number of each member by its address, newcomers and former keys included."""
         return self.explorer.numbers_by(self.columns)
 
+    def rule(self, name: str, height: int) -> Any:
+        """A parameter that may be amended, as it held at a height; as it holds now where nothing is known of then."""
+        if self.lives.height < height - 1:
+            return getattr(self.explorer.state.rules, name)
+        amended = self.lives.amended(name, height)
+        return getattr(self.store.genesis, name) if amended is None else amended
+
 
 @dataclass(slots=True)
 class Chain:

@@ -68,7 +68,7 @@ def timed(
     measured: Mapping[int, Measured],
     candidates: Mapping[int, Sequence[Rival]],
     seen: Seen,
-    round_interval_ms: int = 0,
+    intervals_ms: Mapping[int, int],
 ) -> tuple[Timed, ...]:
     """The blocks of ``lines``, oldest first.
 
@@ -79,7 +79,7 @@ def timed(
         measured: measurements of the run, by round.
         candidates: candidates by height, whether they became final or not.
         seen: the nodes' observations of the blocks, by height.
-        round_interval_ms: least time from the end of a round to the next, as in the genesis document.
+        intervals_ms: least time from the end of a round to the next, by height.
     """
     times = [began_ms, *(line.time_ms for line in lines)]
     rounds = [line.round for line in lines]
@@ -87,7 +87,7 @@ def timed(
     for before_ms, line in zip(times, lines, strict=False):
         took_ms = None if before_ms is None else line.time_ms - before_ms
         own = measured.get(line.round) if rounds.count(line.round) == 1 else None
-        waits_ms = round_interval_ms if line.phase == 0 and line.round >= INTERVALS_FROM else 0
+        waits_ms = intervals_ms[line.height] if line.phase == 0 and line.round >= INTERVALS_FROM else 0
         spent_ms = told(own) or watched(line, seen.get(line.height, ()))
         parts.append(split(took_ms, line.mining_ms, spent_ms, waits_ms))
     totals_ms = [sum(time_ms for _, time_ms in item) for item in parts]

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from fedchain.chain.explorer.member_views import RoundPart
 from fedchain.chain.genesis import Admission, AggregatorRule
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.post import Post
 from fedchain.chain.storage.sqlite import Store
 from fedchain.cli.explorer import explorer
@@ -21,7 +23,7 @@ from fedchain.node.shell.timeline import NothingPosted, SeenBlock, SeenPost, Tim
 from fedchain.web.formats import Names
 from fedchain.web.observed.participation import SIGNS, grid
 from tests.support.chain.builders import GLOBAL, UPDATE, ChainBuilder, double_post, genesis, keys
-from tests.support.chain.changes import handing, joining, living, own
+from tests.support.chain.changes import UNTIL, approved, handing, joining, living, own
 from tests.support.chain.explored import write
 from tests.support.simulator.trivial import troubled_scenario
 from tests.support.web.played import play
@@ -231,6 +233,21 @@ def test_a_dedicated_aggregator_is_not_absent_but_what_it_is(tmp_path: Path) -> 
     ]
     assert f">{SIGNS['aggregator']}</span>" in page
     assert {part["state"] for part in shown.get("/api/v1/run/member/3").json()["rounds"]} == {"aggregator"}
+
+
+def test_a_member_may_not_have_been_drawn_in_the_rounds_that_drew(tmp_path: Path) -> None:
+    chain = living(5, contributors_per_round=4)
+    amendment = propose_amendment(amendment_of({"contributors_per_round": 0}), "", sequence=0, until=UNTIL)
+    chain.extend(changes=[approved(chain, amendment)])
+    chain.extend()
+    chain.extend(posts=some(chain, 4))
+    with Store.create(tmp_path / "run" / "chain", chain.genesis) as store:
+        write(store, chain)
+    cells = [
+        state_of(cell)[2:] for row in table(client(tmp_path / "run").get("/run/participation").text) for cell in row
+    ]
+    drawn = ("absent", "no post of it was seen; it may not have been drawn")
+    assert sorted(cell for cell in cells if cell[0] != "posted") == [("absent", "no post of it was seen"), drawn, drawn]
 
 
 def test_a_chain_without_a_round_has_an_empty_table(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
 from fedchain.files.layout import TIMELINE_FILE
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
 from tests.support.chain.builders import ChainBuilder, keys
-from tests.support.chain.changes import joining, living, own, twice_rekeyed
+from tests.support.chain.changes import UNTIL, approved, joining, living, own, twice_rekeyed
 from tests.support.chain.explored import FakeRules, write
 from tests.support.web.builders import document, learning_chain, write_run
 from tests.support.web.pages import chain as chain
@@ -35,6 +37,20 @@ def test_a_clock_that_was_read_once_is_told_in_words(tmp_path: Path) -> None:
         clock = shown.partition('id="member-clock"')[2]
         assert ("<polyline" in clock) is is_drawn
         assert ("so far only of height 1: clock <b>" in clock) is not is_drawn
+
+
+@pytest.mark.parametrize(("founded", "amended", "says_so"), [(3, 0, True), (0, 0, False), (0, 3, True)])
+def test_a_vote_may_be_missing_since_its_member_was_not_drawn_at_a_height_that_is_shown(
+    tmp_path: Path, founded: int, amended: int, says_so: bool
+) -> None:
+    chain = living(5, committee_size=founded)
+    values = {"committee_size": amended} if amended != founded else {"rounds": 9}
+    amendment = propose_amendment(amendment_of(values), "", sequence=0, until=UNTIL)
+    chain.extend(changes=[approved(chain, amendment)])
+    chain.extend_many(3)
+    folder = write_run(tmp_path / "run", chain)
+    shown = TestClient(site(folder, rules=lambda _: FakeRules()).app, base_url=HOME).get("/run/member/0").text
+    assert ("nor is one of a member that was not drawn to vote" in shown) is says_so
 
 
 def test_members_that_change_have_places_at_each_height_and_pages_of_their_own(tmp_path: Path) -> None:

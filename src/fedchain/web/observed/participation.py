@@ -80,7 +80,6 @@ def participation(
     """
     found: dict[int, list[RoundPart]] = {number: [] for number in accuracies}
     founded = range(len(rules.participants), len(rules.members))
-    absent = MEANINGS["absent"] + ("; it may not have been drawn" if rules.contributors_per_round else "")
     of_participants = {place for place, phase in enumerate(rules.phases) if phase.by is not Contributor.AGGREGATOR}
     own = (line for line in lines if line.round and line.phase in of_participants)
     for round_number, of_round in groupby(own, key=lambda line: line.round):
@@ -91,12 +90,14 @@ def participation(
         last = phases[-1].line.height
         everywhere = set.intersection(*(phase.senders for phase in phases))
         in_block = RoundPart(round_number, "posted", last, f"block {last} counts its post")
+        there = attending.get(phases[0].line.height)
+        is_drawn = rules.contributors_per_round > 0 if there is None else there.is_drawn
+        absent = MEANINGS["absent"] + ("; it may not have been drawn" if is_drawn else "")
         for number, parts in found.items():
             if number in everywhere:
                 parts.append(in_block)
                 continue
             otherwise = ("late", UNSEEN) if round_number in accuracies[number] else ("absent", absent)
-            there = attending.get(phases[0].line.height)
             if there is not None and number not in there.active:
                 otherwise = "outside", MEANINGS["outside"]
             elif number in (founded if there is None else there.idle):

@@ -70,8 +70,8 @@ def timed_blocks(chain: Chain, reading: Reading, first: int, last: int) -> tuple
     summaries = [reading.columns.summary(line) for line in lines]
     measured = measured_of(chain) if len(chain.holders) == 1 else {}
     seen = seen_blocks(chain, first, last)
-    interval_ms = reading.explorer.state.rules.round_interval_ms
-    items = timed(lines, summaries, before, measured, rivals(chain, first, last, seen), seen, interval_ms)
+    intervals_ms = {line.height: reading.rule("round_interval_ms", line.height) for line in lines}
+    items = timed(lines, summaries, before, measured, rivals(chain, first, last, seen), seen, intervals_ms)
     began_ms = dict(zip((line.height for line in lines), (before, *(line.time_ms for line in lines)), strict=False))
     meanwhile = dict[int, list[tuple[int, str]]]()
     for line, at_ms, text in happened(chain, reading):

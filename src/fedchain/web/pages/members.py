@@ -82,7 +82,7 @@ def member(chain: Chain, reading: Reading, name: str) -> Context:
         "member": Member(place, peer(reading, key), accuracy_of(chain, key)),
         "turnout": turnout(lines, place),
         "troubles": troubles_of(chain, reading, place),
-        "has_committee": reading.explorer.state.rules.committee_size > 0,
+        "has_committee": any(reading.rule("committee_size", line.height) for line in lines),
         "clock": line_chart(
             "clock ahead of the others'",
             [("clock", offsets)],
