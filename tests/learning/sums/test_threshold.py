@@ -310,6 +310,22 @@ def test_what_is_encrypted_again_after_a_crash_is_the_same_and_other_numbers_hav
     assert (one != two).any(axis=1).all(), "every ciphertext differs, not the one that holds the number alone"
 
 
+def test_the_same_vectors_have_other_randomness_in_each_round_federation_and_class() -> None:
+    """Else anybody sees from two equal ciphertexts that a member's vector has not changed."""
+    game = Game(task())
+    round = replace(game.rules._round(OffChain("update", 1, SENDERS), b""), me=SENDERS[1])
+    sums = game.rules.method.sums.sums(round)  # type: ignore[attr-defined]
+    labels, vectors, secrets = np.array([0]), np.full((1, 32), 0.25, np.float32), secrets_of(1)
+    made = [
+        sums.encrypt(labels, vectors, secrets),
+        sums.encrypt(labels + 1, vectors, secrets),
+        replace(sums, round=replace(round, number=2)).encrypt(labels, vectors, secrets),
+        replace(sums, round=replace(round, chain_id=b"\x08" * 32)).encrypt(labels, vectors, secrets),
+    ]
+    rows = {row.tobytes() for post in made for row in post["ciphertexts"]}
+    assert len(rows) == len(made) * sums.per_class
+
+
 def test_a_newcomer_that_was_dealt_no_share_refuses_to_open_and_has_not_failed() -> None:
     game = Game(task())
     game.close("update", 1, game.posts("update", 1))
