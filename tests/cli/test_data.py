@@ -79,3 +79,11 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert result.exit_code == 2
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_members_own_data_have_no_files_that_are_fetched(tmp_path: Path) -> None:
+    """It ended in a traceback; a comparison may have both."""
+    words = ("--dataset", "own", "--task", "tests.support.learning.own_task:load", "--peers", "3", "--rounds", "1")
+    quick = ("--method", "solo", "--set", "local_steps=1", "--set", "mining_attempts=4", "--workers", "1")
+    done = CliRunner().invoke(app, ["simulate", *words, *quick, "--download", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output

@@ -36,10 +36,13 @@ def data(
 
 
 def download_files(name: str, data_dir: str = "") -> None:
-    """Fetch the missing files of a data set of the catalogue, and report it on standard error."""
+    """Fetch the missing files of a data set, and report it on standard error; members' own data have none."""
+    from fedchain.learning.config import OWN
     from fedchain.learning.datasets.catalogue import DATASETS
     from fedchain.learning.datasets.download import download_dataset
 
+    if name == OWN:
+        return
     download_dataset(DATASETS[name], data_dir, lambda line: typer.echo(line, err=True))
 
 

@@ -265,8 +265,9 @@ def reproduce(
                 raise ScenarioError(f"--rounds is {rounds}, but the cells of {name} are numbers of rounds; try {some}")
             overrides["rounds"] = rounds
         if download:
-            for dataset in sorted({run.scenario.dataset for run in experiment.runs(overrides, only)}):
-                download_files(dataset)
+            wanted = {(run.scenario.dataset, run.scenario.data_dir) for run in experiment.runs(overrides, only)}
+            for dataset, data_dir in sorted(wanted):
+                download_files(dataset, data_dir)
 
         from fedchain.simulator.reproduction.reproduce import reproduce as run_experiment
 

@@ -48,7 +48,7 @@ def test_the_command_lists_the_experiments_and_refuses_what_is_none() -> None:
 def test_the_command_runs_what_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int, code: int
 ) -> None:
-    asked, fetched = list[Any](), list[str]()
+    asked, fetched = list[Any](), list[tuple[str, str]]()
     entries = [Entry("v", "c", "", None, {0: 1.0}, "count", broken=count) for count in (0, broken)]
 
     def run(experiment: Experiment, *given: object) -> list[Entry]:
@@ -56,14 +56,15 @@ def test_the_command_runs_what_it_is_asked_for(
         return entries
 
     monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.reproduce", run)
-    monkeypatch.setattr("fedchain.cli.simulate.download_files", fetched.append)
+    monkeypatch.setattr("fedchain.cli.simulate.download_files", lambda *given: fetched.append(given))
     file = tmp_path / "tiny.toml"
-    file.write_text(TABLE.replace("{ classes_avg = 4 }", '{ dataset = "mnist" }'))
+    text = TABLE.replace("{ classes_avg = 4 }", '{ dataset = "mnist" }')
+    file.write_text(text.replace("{ classes_avg = 2 }", '{ data_dir = "there" }'))
     words = ("--seeds", "3", "--rounds", "2", "--jobs", "4", "--only", "few/*", "--out", tmp_path / "out")
     done = CliRunner().invoke(app, ["reproduce", str(file), "--download", *map(str, words)])
     assert (done.exit_code, done.output) == (code, "")
     assert asked == [((0, 1, 2), tmp_path / "out", 4, {"rounds": 2}, "few/*", "processes")]
-    assert fetched == ["digits"], "of what is to be run"
+    assert fetched == [("digits", "there")], "of what is to be run, and where it is looked for"
 
 
 def test_results_lie_under_runs_unless_the_file_is_that_of_a_comparison(
