@@ -1,13 +1,17 @@
 """Class vectors in clear: three ways to count, a rule in place of the mean, and posts that contradict themselves."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedchain.learning.aggregation.robust import RobustRule
+from fedchain.learning.application import Application
+from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import InvalidPayload
-from fedchain.learning.round import Round, Tensors
+from fedchain.learning.payload.codec import encode
+from fedchain.learning.round import OffChain, Round, Tensors
 from fedchain.learning.sums.plain import Counted, PlainSums
 from tests.support.learning.federation import posts
 
@@ -76,3 +80,12 @@ def test_a_post_needs_ascending_labels_with_a_count_and_a_prototype_each(post: T
         scheme.check(scheme.phases[0], posts([post])[0], Round(1, None))
     for good in THREE:
         scheme.check(scheme.phases[0], posts([good])[0], Round(1, None))
+
+
+@pytest.mark.parametrize(("label", "is_one"), [(0, True), (9, True), (10, False), (-1, False)])
+def test_a_label_is_that_of_one_of_the_task_s_classes(label: int, is_one: bool) -> None:
+    rules = Application(LearningConfig(method="dfpl", clients=3))
+    prototypes = np.zeros((1, rules.info.embedding_size), np.float32)
+    payload = encode({"labels": np.array([label]), "counts": np.array([1]), "prototypes": prototypes})
+    with nullcontext() if is_one else pytest.raises(InvalidPayload, match="labels"):
+        rules.check(OffChain("update", 1), b"sender", b"", payload)

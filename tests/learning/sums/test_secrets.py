@@ -33,6 +33,8 @@ def test_what_is_not_there_is_named_with_its_member() -> None:
         MINE.value("key")
     with pytest.raises(SecretMissing, match="member -1 has no root"):
         no_secrets().draw(1)
+    with pytest.raises(SecretMissing, match="member 1 has no root"):
+        Secrets(1, bytes(ROOT_SIZE - 1)).draw(1)
 
 
 def test_nothing_is_shown_of_them() -> None:
