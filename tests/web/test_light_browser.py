@@ -216,6 +216,16 @@ def test_the_line_is_written_once_for_readers_of_the_screen(address: str, folder
     assert page.evaluate("window.written") == 0
 
 
+def test_the_votes_for_a_block_that_was_not_there_when_its_page_was_opened_are_checked(
+    address: str, folder: Path, page: Page
+) -> None:
+    page.goto(f"{address}/live/block/{LIVE.state.height + 1}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+    append(folder / "live", LIVE, LIVE.extend())
+    expect(line(page)).to_have_class("card verdict good")
+    assert page.evaluate("[...document.scripts].filter(({ src }) => src.endsWith('/light.js')).length") == 1
+
+
 def test_votes_that_could_not_be_read_are_no_lie_and_are_asked_for_again(
     address: str, folder: Path, page: Page
 ) -> None:

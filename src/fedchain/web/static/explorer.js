@@ -84,6 +84,11 @@
     const place = focused && focused.getAttribute("href");
     const row = focused && focused.closest("tr");
     bringUpToDate(content, fresh.getElementById("content"));
+    // A page may have become another one, such as that of a block that is final now, and needs the scripts of that.
+    for (const { src } of fresh.scripts) {
+      if ([...document.scripts].some((script) => script.src === src)) continue;
+      document.head.append(Object.assign(document.createElement("script"), { src }));
+    }
     document.title = fresh.title;
     document.body.dataset.mark = fresh.body.dataset.mark;
     tellAges();
