@@ -1,6 +1,7 @@
 """A light client of explorers says what it verified, believes little else, and names what a server lied about."""
 
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -371,6 +372,15 @@ def test_an_answer_without_an_end_is_not_waited_for(about: str, monkeypatch: pyt
             if thread.name == "fedchain-light":
                 thread.join(20)
                 assert not thread.is_alive()
+
+
+def test_an_interrupt_does_not_wait_for_the_rest_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedchain.web.light.TIMEOUT_S", 600.0)
+    interrupt = threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    with flooding(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", b"") as address:
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            verify_served([f"{address}/run"], NOW_MS)
 
 
 def test_an_answer_with_a_negative_size_is_none() -> None:

@@ -198,10 +198,12 @@ class Server:
     def _get(self, path: str, size_max: int) -> bytes:
         for is_last in (False, True):
             exchange = _Exchange(self._connection, path, size_max)
-            exchange.start()
-            exchange.join(ANSWER_S)
-            if exchange.is_alive():
+            try:
+                exchange.start()
+                is_late = not exchange.is_over.wait(ANSWER_S)
+            finally:  # also of an interrupt: to close a connection takes as long as somebody reads from it
                 exchange.end()
+            if is_late:
                 raise NotFound(f"{printable(self.url)} does not answer: {path} takes longer than {ANSWER_S:g} s")
             if (error := exchange.error) is None:
                 break
@@ -226,6 +228,8 @@ class _Exchange(threading.Thread):
         self._connection, self._path, self._size_max = connection, path, size_max
         self._socket: socket.socket | None = None  # which the connection lets go of where the answer is its last one
         self.status, self.data = 0, b""
+        self.is_over = threading.Event()
+        """Set at the end; whether a thread is alive is not known for sure behind an interrupt."""
         self.error: Exception | None = None
         """Why there is no answer; ValueError for a number that is none, such as a negative size."""
 
@@ -238,10 +242,12 @@ class _Exchange(threading.Thread):
             self.status, self.data = answer.status, answer.read(self._size_max + 1)
         except Exception as error:  # whoever asked raises it
             self.error = error
+        finally:
+            self.is_over.set()
 
     def end(self) -> None:
-        """Have it end soon."""
-        if self._socket is not None:
+        """Have it end soon, unless it has."""
+        if self._socket is not None and not self.is_over.is_set():
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -45,7 +45,9 @@ def lying(client: TestClient, lies: Mapping[str, Lie]) -> Iterator[str]:
 
 @contextmanager
 def flooding(begin: bytes, again: bytes) -> Iterator[str]:
-    """The address of a server that answers each question with some bytes, and goes on with others as long as it can."""
+    """The address of a server that answers each question with some bytes, and goes on with others as long as it can; of
+    one that falls silent if there are none.
+    """
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:
@@ -54,6 +56,7 @@ def flooding(begin: bytes, again: bytes) -> Iterator[str]:
                 self.request.sendall(begin)
                 while again:
                     self.request.sendall(again)
+                self.request.recv(1)
 
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
