@@ -24,6 +24,7 @@ from fedchain.learning.training.evaluation import evaluate
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.experiment import FORGETTING_METRICS
 from fedchain.simulator.reproduction.run_workers import OnRound
+from fedchain.simulator.reproduction.timing import require_whole_posts
 from fedchain.simulator.scenario import Scenario
 
 
@@ -31,6 +32,7 @@ def run_forgetting(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """Train round by round and measure; rows as those of :func:`fedchain.simulator.reproduction.parallel.run_one`."""
     config = scenario.learning_config()
     rules, learner = Application(config), Learner(config)
+    require_whole_posts(learner, "forgetting")
     plain = {item.name for item in fields(FedAvg)} & set(scenario.hyperparameters)
     settings = {name: scenario.hyperparameters[name] for name in plain}
     fedavg = Learner(replace(config, method="fedavg", hyperparameters=settings))

@@ -8,6 +8,8 @@ import time
 from typing import Any
 
 from fedchain.learning.application import Application
+from fedchain.learning.bulk import kinds_of
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.round import OffChain
 from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.reproduction.run_workers import OnRound
@@ -23,6 +25,7 @@ def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
     """
     config = scenario.learning_config()
     learner, rules = Learner(config), Application(config)
+    require_whole_posts(learner, "timing")
     (phase, _, _), *_ = rules.phases
     knowledge, rows = b"", []
     for number in range(1, scenario.rounds + 1):
@@ -40,3 +43,11 @@ def run_timing(scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
             rows.append({"round": number, "taa": None, **row})
         on_round(number)
     return {"scenario": scenario.to_dict(), "rows": rows}
+
+
+def require_whole_posts(learner: Learner, measure: str) -> None:
+    """Raise `ConfigurationError` where posts list parts: who reads them is said on a chain, which a measure has not."""
+    if kinds_of(learner.method, learner.info):
+        raise ConfigurationError(
+            f"{measure} is measured without a chain, and {learner.config.method}'s posts list parts for members of one"
+        )

@@ -20,7 +20,7 @@ from fedchain.learning.exceptions import ReleaseRefused, TrainingDiverged
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.simulator.engine.measurement import RoundMetrics
 from fedchain.simulator.reproduction import parallel
-from fedchain.simulator.reproduction.experiment import load_experiment
+from fedchain.simulator.reproduction.experiment import Measure, load_experiment
 from fedchain.simulator.reproduction.library import find_experiment
 from fedchain.simulator.reproduction.parallel import write_result
 from fedchain.simulator.reproduction.reproduce import reproduce, run_or_diverge
@@ -134,6 +134,14 @@ def test_a_run_that_lost_its_processes_has_not_failed(monkeypatch: pytest.Monkey
     monkeypatch.setattr("fedchain.simulator.reproduction.reproduce.run_one", lose)
     with pytest.raises(WorkerDiedError):
         run_or_diverge("simulation", Scenario(), lambda number: None)
+
+
+@pytest.mark.parametrize("measure", ["timing", "forgetting"])
+def test_a_measure_without_a_chain_is_refused_to_a_method_whose_posts_list_parts(measure: Measure) -> None:
+    """It ended the whole experiment in a traceback."""
+    found = run_or_diverge(measure, Scenario(method="fedgkt", peers=2, rounds=1), lambda number: None)
+    said = f"{measure} is measured without a chain, and fedgkt's posts list parts for members of one"
+    assert found == {"failed": said}
 
 
 def test_a_result_holds_the_promises_that_its_run_broke(monkeypatch: pytest.MonkeyPatch) -> None:
