@@ -113,7 +113,7 @@ class ProcessExecutor(CallingExecutor):
     def close(self) -> None:
         """See :class:`Clients`."""
         for process in self._processes:
-            process.terminate()
+            process.kill()  # own code may have turned off any other signal
         for process in self._processes:
             process.join()
         for calls in self._calls:

@@ -263,6 +263,24 @@ def test_clients_are_sticky_and_closing_ends_the_processes(executor: ProcessExec
     assert not any(process.is_alive() for process in executor._processes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Deaf(FedAvg):
+    """Clients turn off the signal that ends a process, as libraries do that want to end in order."""
+
+    def update(self, client: Client, round: Round) -> Tensors:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return super().update(client, round)
+
+
+def test_a_process_in_which_own_code_turned_off_a_signal_ends_with_the_others() -> None:
+    config = replace(CONFIG, method=f"{__name__}:Deaf")
+    executor = ProcessExecutor(LearnerPlan(config=config), 1)
+    with no_hang(30):
+        executor.compute(ask(0)).result()
+        executor.close()
+    assert not executor._processes[0].is_alive()
+
+
 def test_a_process_that_holds_one_client_computes_the_same() -> None:
     executor, here = ProcessExecutor(LearnerPlan(config=CONFIG), 1, clients_size_max=1), Learner(CONFIG)
     try:
