@@ -114,11 +114,13 @@ class ExampleParts:
         that nobody would take."""
         import torch
 
-        half = self.precision == "float16" and kind != "server"
-        written = {
-            name: (value.clamp(-FLOAT16_MAX, FLOAT16_MAX).to(torch.float16) if half else value).numpy()
-            for name, value in tensors.items()
-        }
+        if kind == "server":
+            sent = dict(tensors)
+        elif self.precision == "float16":
+            sent = {name: value.clamp(-FLOAT16_MAX, FLOAT16_MAX).to(torch.float16) for name, value in tensors.items()}
+        else:
+            sent = {name: value.float() for name, value in tensors.items()}  # under autocast they are bfloat16
+        written = {name: value.numpy() for name, value in sent.items()}
         try:
             return bulk_of(round).write(kind, written, reader)
         except UnsoundNumbers as error:

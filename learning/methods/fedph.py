@@ -132,7 +132,8 @@ class FedPh(PrototypeMethod):
         """
         import torch.nn.functional as F
 
-        similarity = F.normalize(embedding, dim=1) @ F.normalize(known.prototypes, dim=1).T  # cosines, (B, C)
+        units = F.normalize(embedding.to(known.prototypes.dtype), dim=1)
+        similarity = units @ F.normalize(known.prototypes, dim=1).T  # cosines, (B, C)
         masked = (similarity / self.temperature).masked_fill(~known.is_known, NEVER)
         terms = F.cross_entropy(masked, labels, reduction="none")  # (B,)
         return (terms * known.is_known[labels]).mean()

@@ -77,7 +77,7 @@ class FedProc(FedAvg):
         import torch.nn.functional as F
 
         embedding, logits = forward(images)  # z, (B, D), (B, C)
-        similarity = embedding @ F.normalize(given.prototypes, dim=1).T  # z . c_j, (B, C)
+        similarity = embedding.to(given.prototypes.dtype) @ F.normalize(given.prototypes, dim=1).T  # z . c_j, (B, C)
         log_share = F.log_softmax(similarity.masked_fill(~given.is_known, NEVER), dim=1)  # (B, C)
         own = log_share.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B,)
         contrast = -(own * given.is_known[labels]).mean()  # L_gpc; an example of an unknown class counts nothing

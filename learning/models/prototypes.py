@@ -56,14 +56,15 @@ def calculate_prototypes(model: Model, images: torch.Tensor, labels: torch.Tenso
 
 
 def forward_all(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return embeddings (N, D) and logits (N, C) in evaluation mode, batch after batch."""
+    """Return embeddings (N, D), in float32, and logits (N, C) in evaluation mode, batch after batch."""
     model.eval()
     device = device_in_use()
     if device.type != "cpu":
         model = copy.deepcopy(model).to(device)
     with torch.inference_mode():
         parts = [model(batch.to(device)) for batch in torch.split(images, EVALUATION_BATCH)]
-    return torch.cat([embedding for embedding, _ in parts]).cpu(), torch.cat([logits for _, logits in parts]).cpu()
+    embeddings = torch.cat([embedding for embedding, _ in parts]).float()  # under autocast they are bfloat16
+    return embeddings.cpu(), torch.cat([logits for _, logits in parts]).cpu()
 
 
 def nearest_prototype(embeddings: torch.Tensor, labels: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:

@@ -483,6 +483,41 @@ def test_what_was_made_in_inference_mode_is_learned_from_all_the_same(method: st
     assert learner.checkpoint(0) != before
 
 
+class Narrow(Net):
+    """Computes in another type than the one in which its parameters are, as under autocast."""
+
+    kind = torch.bfloat16
+    is_narrow_in: tuple[bool, ...] = (True, False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.in_its_type(*super().forward(x))
+
+    def split(self, x: torch.Tensor) -> Any:
+        embedding, logits = super().forward(x)
+        return self.in_its_type(embedding, embedding, logits)
+
+    def in_its_type(self, *numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(part.to(self.kind) if self.training in self.is_narrow_in else part for part in numbers)
+
+
+class NarrowInTraining(Narrow):
+    is_narrow_in = (True,)
+
+
+class Wide(Narrow):
+    kind = torch.float64
+
+
+@pytest.mark.parametrize("model", [Narrow, NarrowInTraining, Wide])
+@pytest.mark.parametrize("method", ["dfpl", "fedgkt", "fedph", "fedproc", "fedproto"])
+def test_a_model_may_compute_in_another_type(method: str, model: type[nn.Module]) -> None:
+    task = returns((model, points(40), points(20)))
+    steps = {"local_epochs": 1} if method == "fedgkt" else {"local_steps": 2}
+    federation = Federation(describe_task(config(method, hyperparameters=steps), task), task=task)
+    made = federation.play(2)
+    assert all(np.isfinite(one.trained.local_loss) for one in made if one.trained)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_model_that_changes_its_inputs_in_place_learns_from_them_as_they_are(named: bool) -> None:
     class Doubling(Net):
