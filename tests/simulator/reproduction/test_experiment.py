@@ -48,6 +48,7 @@ def test_a_run_is_named_by_what_it_computes_and_not_by_where_it_runs(tmp_path: P
     keys = [run.key for run in experiment.runs({})]
     assert [run.key for run in experiment.runs({"data_dir": "elsewhere", "workers": 2})] == keys
     assert [run.key for run in experiment.runs({"train_ahead": False})] == keys
+    assert [run.key for run in experiment.runs({"name": "called-otherwise"})] == keys
     assert not {run.key for run in experiment.runs({"rounds": 2})} & set(keys)
     first, second = ({run.key for run in experiment.runs({"vectorize_clients": True, "workers": n})} for n in (1, 2))
     assert not first & second, "workers decide which clients are one batch, and so the last bits"
@@ -164,6 +165,15 @@ def test_a_variant_s_scenario_lies_on_top_of_the_cell_s_and_that_on_the_experime
     made = [run.scenario for run in load(tmp_path, text).runs({}) if run.seed == 0]
     found = sorted((scenario.classes_avg, scenario.mining_attempts) for scenario in made)
     assert found == [(2, 4), (3, 4), (3, 5), (4, 5)]
+
+
+def test_cells_that_are_numbers_of_rounds_are_a_search_and_others_are_none(tmp_path: Path) -> None:
+    """The rounds of a search are not to be changed on the command line."""
+    sought = TABLE.replace("[scenario]", '[[columns]]\nseek = "highest"\n\n[scenario]', 1)
+    rounds = sought.replace("{ classes_avg = 2 }", "{ rounds = 2 }").replace("{ classes_avg = 4 }", "{ rounds = 4 }")
+    assert not load(tmp_path, sought).is_search
+    assert load(tmp_path, rounds).is_search
+    assert not load(tmp_path, rounds.replace('seek = "highest"', "")).is_search
 
 
 def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:
