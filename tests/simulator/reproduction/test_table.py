@@ -236,3 +236,27 @@ def test_the_last_round_is_known_by_its_number_where_rows_begin_later(tmp_path: 
 def test_the_best_of_what_one_has_to_spend_is_the_least(metric: str, best: float) -> None:
     rows = [{"round": number, metric: value} for number, value in ((1, 2.0), (2, 1.0), (3, 3.0))]
     assert value_of(Result(rows), Column(metric=metric), metric) == best
+
+
+@pytest.mark.parametrize(
+    ("metric", "shown"), [("posts", "3"), ("not_taken", "3"), ("tal", "3.0000"), ("taa", "300.00"), ("members", "3")]
+)
+def test_a_count_has_no_decimals(tmp_path: Path, metric: str, shown: str) -> None:
+    text = TABLE.replace('source = "Somebody, Table I"\n', "").replace("paper = { few = [50.0] }\n", "")
+    experiment = load(tmp_path, text)
+    give_all(experiment, tmp_path, [{"round": 1, metric: 3}])
+    asked = replace(experiment, seeds=(0,), columns=(Column(name="it", metric=metric),))
+    table = to_markdown(asked, tabulate(asked, tmp_path, {}))
+    assert "| variant | cell | result |\n|---|---|--:|\n" in table, "one number a line needs no column of its name"
+    assert f"| FedAvg, before | few | {shown} |\n" in table
+
+
+def test_what_was_run_before_its_data_were_gone_is_shown(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path)
+    assert {entry.lacks for entry in tabulate(experiment, tmp_path, {}, {"digits"})} == {""}
+    for run in experiment.runs({}):
+        if run.cell == "few":
+            (tmp_path / f"{run.key}.json").unlink()
+    lacking = {(entry.cell, entry.lacks) for entry in tabulate(experiment, tmp_path, {}, {"digits"})}
+    assert lacking == {("few", "digits"), ("more", "")}
