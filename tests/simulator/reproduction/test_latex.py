@@ -7,7 +7,7 @@ import re
 import shutil
 import statistics
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -173,3 +173,22 @@ def test_of_many_seeds_signs_are_drawn_the_same_each_time() -> None:
     assert paired_p(ours, theirs) == pytest.approx(exact, abs=0.02)
     assert paired_p(ours, theirs) == paired_p(ours, theirs)
     assert paired_p(theirs, theirs) == 1.0
+
+
+def test_a_method_alone_is_not_the_best_of_any(tmp_path: Path) -> None:
+    assert "mathbf" not in reached(tmp_path, {0: 2.0, 1: 3.0})
+
+
+def test_heads_say_what_tells_the_numbers_apart(tmp_path: Path) -> None:
+    columns = '[[columns]]\nname = "a"\n\n[[columns]]\nname = "b"\n\n[scenario]'
+    experiment = load(tmp_path, TABLE.replace("[scenario]", columns, 1).replace("[50.0]", "[nan, nan]"))
+
+    def heads(cells: Sequence[str], names: Sequence[str]) -> list[str]:
+        entries = [Entry("v", cell, name, None, {0: 1.0}, "count") for cell in cells for name in names]
+        (head,) = re.findall(r"toprule\n & (.*) \\\\\n", to_latex(experiment, entries))
+        return list[str](head.split(" & "))
+
+    assert heads(["few"], ["a", "b"]) == ["a", "b"]
+    assert heads(["few", "more"], ["a"]) == ["few", "more"]
+    assert heads(["few", "more"], ["a", "b"]) == ["few, a", "few, b", "more, a", "more, b"]
+    assert heads(["few"], ["a"]) == ["few: a"]
