@@ -140,8 +140,8 @@ class Lives:
 
     def amended(self, name: str, height: int) -> int | str | None:
         """The value of an amended parameter at a height; None if the founded one holds there."""
-        values = (value for item in reversed(self._rules) if item.height <= height for named, value in item.values if named == name)
-        return next(values, None)
+        held = (dict(item.values) for item in reversed(self._rules) if item.height <= height)
+        return next((values[name] for values in held if name in values), None)
 
     def _is_continued(self, store: Store, head: int) -> bool:
         """Whether the last block is still on the chain: a folder may have been cut back and filled again."""
