@@ -221,7 +221,10 @@ def _is_fetch(answer: Response) -> bool:
     return answer.request.resource_type == "fetch"
 
 
-def test_of_two_parts_that_are_asked_for_at_once_the_last_one_is_shown(page: Page, address: str) -> None:
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_of_two_parts_that_are_asked_for_at_once_the_last_one_is_shown(
+    page: Page, address: str, is_overtaken: bool
+) -> None:
     with page.expect_response(_is_fetch):
         page.goto(address)
     plane_of(page).focus()
@@ -229,9 +232,10 @@ def test_of_two_parts_that_are_asked_for_at_once_the_last_one_is_shown(page: Pag
     for count, key in enumerate(("+", "0"), 1):
         page.keyboard.press(key)
         _wait_for(page, held, count)
-    for route in held:
+    for route in held[::-1] if is_overtaken else held:
         with page.expect_response(_is_fetch):
             route.continue_()
+    page.evaluate("() => fetch(location.href).then((answer) => answer.text())")  # after the others' texts came
     expect(page.locator(".xs text").first).to_have_text("1")
     assert page.url == address
 
