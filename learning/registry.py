@@ -299,9 +299,9 @@ def import_file(what: str, path: Path) -> ModuleType:
 
 
 def running_script() -> Path | None:
-    """Return the whole path of the script that runs; None in a notebook or a shell, which is no file."""
+    """Return the whole path of the script that runs; None in a notebook, a shell or an archive, which is no file."""
     file = getattr(sys.modules["__main__"], "__file__", None) or ""
-    return Path(file).resolve() if file.endswith(FILE_SUFFIX) else None
+    return Path(file).resolve() if file.endswith(FILE_SUFFIX) and Path(file).is_file() else None
 
 
 def use_current_folder() -> None:

@@ -66,7 +66,10 @@ def _source(name: str) -> bytes | None:
     if module_name == "__main__":  # a notebook's or a shell's: a script's class is named by its file
         return typed_source(load_method(name)) or None
     found = find_spec(module_name)
-    return Path(found.origin).read_bytes() if found is not None and found.origin is not None else None
+    if found is None or found.origin is None:
+        return None
+    read = getattr(found.loader, "get_data", None)  # out of an archive, too
+    return Path(found.origin).read_bytes() if read is None else bytes(read(found.origin))
 
 
 def typed_source(made: object) -> bytes:

@@ -3,9 +3,11 @@
 import ast
 import asyncio
 import multiprocessing
+import os
 import subprocess
 import sys
 import warnings
+import zipfile
 from copy import deepcopy
 from dataclasses import FrozenInstanceError
 from functools import partial
@@ -307,6 +309,49 @@ def test_a_run_is_found_wherever_its_program_works_later(tmp_path: Path, monkeyp
         assert run.folder == tmp_path / "run"
         assert run.chain.status().height == 1
         assert [*run.state(0)] == [*run.model(0).state_dict()]
+
+
+def test_a_program_may_go_to_another_folder_while_it_simulates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "near.py").write_text("from tests.python.tasks import load\n")
+    given: dict[str, Any] = {"task": "near.py:load", "rounds": 2, **QUICK}
+    runs = [fedchain.simulate(out="run", on_round=lambda row: os.chdir("/"), **given)]
+    monkeypatch.chdir(tmp_path)
+    runs.append(fedchain.open_run("run"))
+    monkeypatch.chdir("/")
+    for run in runs:
+        assert run.folder == tmp_path / "run"
+        assert [*run.state(0)] == [*run.model(0).state_dict()]
+
+
+ARCHIVED_SCRIPT = """
+import fedchain
+from helper import load as build
+
+def load(member):
+    return build(member)
+
+given = {"method": "fedavg", "peers": 3, "rounds": 1, "mining_attempts": 8}
+print(fedchain.simulate(task=load, out="one", **given).trace_hash)
+print(fedchain.simulate(task=build, out="two", **given).trace_hash)
+print(fedchain.simulate(task=load, out="one", resume=True, **given).trace_hash)
+"""
+
+
+ARCHIVED_HELPER = """
+import torch
+
+def load(member):
+    examples = torch.rand(20, 4), torch.arange(20) % 2
+    return torch.nn.Linear(4, 2), examples, examples
+"""
+
+
+def test_a_program_may_lie_in_an_archive(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "program.zip", "w") as archive:
+        archive.writestr("__main__.py", ARCHIVED_SCRIPT)
+        archive.writestr("helper.py", ARCHIVED_HELPER)
+    assert len(set(_printed(tmp_path, "program.zip").split())) == 1
 
 
 def test_a_scenario_keeps_its_name_beside_a_function(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from fedchain.learning.models.registry import build_model
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.weights import load_weights, validate_file
 from fedchain.learning.registry import (
+    is_file_path,
     name_method,
     use_current_folder,
 )
@@ -244,7 +245,7 @@ def open_run(folder: str | os.PathLike[str], *, task: TaskFunction | None = None
     scenario, rows, result = read_finished(path, task)
     with Chain(path) as chain:
         config = learning_from_genesis(chain.genesis, scenario.data_dir, scenario.task, scenario.weights)
-    return Run(scenario, config, task, rows, result, path, None)
+    return Run(scenario, _with_whole_paths(config), task, rows, result, path, None)
 
 
 def simulate(
@@ -377,6 +378,7 @@ class _Order:
             raise ScenarioError(f"scenario is {scenario!r}, it must be a Scenario or a path")
         if not isinstance(out, str | os.PathLike | None):
             raise ScenarioError(f"out is {out!r}, it must be a path")
+        place = None if out is None else Path(out).absolute()  # wherever the program works meanwhile
         trackers = (track,) if isinstance(track, str) else track
         if not isinstance(trackers, Sequence) or not all(isinstance(wanted, str) for wanted in trackers):
             raise ScenarioError(f"track is {track!r}, it must be names of trackers")
@@ -403,7 +405,6 @@ class _Order:
             raise ScenarioError(f"{key} is a hyper-parameter of {method_of(values)}: {form}")
         chosen = scenario_from_dict(values)
         chosen.validate(function)
-        place = None if out is None else Path(out)
         backend = executor if callable(executor) else installed(validated(executor))
         order = cls(scenario=chosen, function=function, out=place, track=trackers, executor=backend, **others)
         order._validate_folder()
@@ -459,6 +460,7 @@ class _Order:
             told(RoundRecord(row))
 
         scenario, function, training = self.scenario, self.function, Training(self.executor, stop)
+        config = _with_whole_paths(learner.config)
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
             own_code = hashes_of_result(scenario, function)
@@ -469,7 +471,7 @@ class _Order:
                 folder.keep_models()
             options = RunOptions(track=self.track, draws=self.draw, training=training)
             outcome = run_in_folder(scenario, learner, folder, record, Audience(on_round), options)
-            return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), self.out, None)
+            return Run(scenario, config, function, outcome.rows, result_of(outcome), self.out, None)
         owner = Scratch()
         place = Path(owner.name)
         models = place / MODELS_FOLDER if self.keep_models else None
@@ -479,13 +481,20 @@ class _Order:
             owner.cleanup()
             raise
         (place / MEMBERS_FILE).write_text(members_text(outcome.members), encoding="utf-8")
-        return Run(scenario, learner.config, function, outcome.rows, result_of(outcome), place, owner)
+        return Run(scenario, config, function, outcome.rows, result_of(outcome), place, owner)
 
 
 def _values_of(scenario: Scenario | str | os.PathLike[str] | None) -> dict[str, Any]:
     if scenario is None:
         return {}
     return scenario.to_dict() if isinstance(scenario, Scenario) else read_toml(Path(scenario), ScenarioError)
+
+
+def _with_whole_paths(config: LearningConfig) -> LearningConfig:
+    """A task that finds its own files wherever the program works later."""
+    file_name, _, function_name = config.task.rpartition(":")
+    task = f"{Path(file_name).absolute()}:{function_name}" if is_file_path(config.task) else config.task
+    return replace(config, task=task, weights=str(Path(config.weights).absolute()) if config.weights else "")
 
 
 def _listener(on_round: OnRound | None) -> OnRound:
