@@ -80,6 +80,33 @@ def test_a_run_whose_members_move_its_end_is_whole_when_it_is_finished() -> None
     assert task.description == "runs 1/1, rounds 6/6"
 
 
+def test_the_time_that_is_left_is_told_in_minutes() -> None:
+    now = [0.0]
+    console = Console(file=StringIO(), width=80)
+    progress = Progress(console=console, auto_refresh=False, get_time=lambda: now[0], speed_estimate_period=1e6)
+    shown = RunsProgress(progress, [Scenario(rounds=100)])
+    shown.begin(0)
+    for number in range(1, 11):
+        now[0] += 60.0
+        shown.update(0, number)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().splitlines() == ["rounds 10/100, 90 min left"]
+
+
+def test_no_more_workers_are_opened_than_there_are_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = list[int]()
+
+    def opened(executor: str, count: int, *, cards: bool) -> Told:
+        counts.append(count)
+        return Told(deque([0, count - 1]), count=count)
+
+    monkeypatch.setattr(parallel, "open_run_workers", opened)
+    for jobs in (1, 9):
+        scenarios = [Scenario(method="solo", peers=2, rounds=1, seed=seed) for seed in range(2)]
+        run_all(scenarios, jobs, lambda place, result: "", Console(file=StringIO()))
+    assert counts == [1, 2]
+
+
 @dataclass
 class Told:
     """Two workers that say what a list has: the number of one that finishes its run, or that lost its trainers, or the
