@@ -1,6 +1,7 @@
 """Models leave runs and nodes as files that plain PyTorch takes, with the accuracy that was measured, to the bit."""
 
 import gc
+import os
 import re
 import shutil
 import sys
@@ -348,6 +349,21 @@ def test_a_file_of_another_program_in_their_place_has_no_history(runs: Runs, tmp
     assert answer["reported"] == {"accuracy": None, "test_accuracy": None}
     refused = CliRunner().invoke(app, ["model", "evaluate", str(changed), "--member", "0", "--round", "1"])
     assert refused.stderr == "fedchain: member 0's model is kept as it was after its last round, not after 1\n"
+
+
+def test_pipes_are_not_waited_for_and_devices_not_read_to_their_end(runs: Runs, tmp_path: Path) -> None:
+    """The folder may be somebody else's: a command waited for ever, or until the memory was full."""
+    changed = tmp_path / "run"
+    shutil.copytree(runs / "dfpl", changed)
+    pipe, device = (changed / "models" / f"member-{member}.safetensors" for member in (0, 1))
+    for path in (pipe, device):
+        path.unlink()
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/full")
+    for path, words in ((pipe, ("--member", "0")), (device, ("--member", "1")), (pipe, ("--file", str(pipe)))):
+        refused = CliRunner().invoke(app, ["model", "evaluate", str(changed), *words])
+        said = f"fedchain: {path} cannot be read: it is a pipe or a device, and no file\n"
+        assert (refused.exit_code, refused.stderr) == (2, said)
 
 
 def test_a_large_common_model_is_written_and_measured_where_it_lies(
