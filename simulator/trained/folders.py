@@ -14,7 +14,7 @@ from typing import Any
 
 from fedchain.chain.exceptions import InvalidGenesis, NotFound
 from fedchain.chain.explorer.explorer import Explorer
-from fedchain.chain.explorer.names import find_member
+from fedchain.chain.explorer.names import find_member, read_number
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.sqlite import Store
 from fedchain.files.layout import CHAIN_FOLDER, MODELS_FOLDER, SCENARIO_FILE, TRAINING_FILE, read_metrics
@@ -121,11 +121,12 @@ class ModelFolder(ABC):
 
     def find(self, name: str) -> int:
         """The place of a member, given as this number or as its address. Raises NotFound or InvalidAddress."""
-        if name.isdecimal():
-            if int(name) >= len(self._roster.members):
-                raise NotFound(f"member {name}: the members of this federation are 0 to {self._last_member}")
-            return int(name)
-        return self._roster.seats[find_member(name, self._roster.members)]
+        if not name.isdecimal():
+            return self._roster.seats[find_member(name, self._roster.members)]
+        number = read_number(name)
+        if number is None or number >= len(self._roster.members):
+            raise NotFound(f"member {name}: the members of this federation are 0 to {self._last_member}")
+        return number
 
     def member(self, member: int, round_number: int | None = None) -> TrainedModel:
         """The local model of a member after its last contribution.

@@ -32,6 +32,7 @@ BARE = (
     [
         (("export", "dfpl", "--out", "z"), "whose model? --member 0 to 2, or --aggregate"),
         (("export", "dfpl", "--member", "3", "--out", "z"), "member 3: the members of this federation are 0 to 2"),
+        (("export", "dfpl", "--member", "1" * 5000, "--out", "z"), "1: the members of this federation are 0 to 2"),
         (("export", "dfpl", "--member", STRANGER, "--out", "z"), "is not one of the 3 members"),
         (("export", "dfpl", "--aggregate", "--out", "z"), "dfpl has no common model"),
         (("export", "dfpl", "--member", "1", "--aggregate", "--out", "z"), "--member and --aggregate name two models"),
