@@ -181,6 +181,23 @@ def test_what_is_computed_is_kept_unless_one_asks_for_less(
     assert [(item.keeps_record, item.is_resumed, item.draws) for item in asked] == [(kept, False, False)]
 
 
+@pytest.mark.parametrize(("violations", "code"), [([], 0), (["agreement: two heads"], 1)])
+def test_a_run_that_broke_a_promise_ends_with_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, violations: list[str], code: int
+) -> None:
+    asked = list[tuple[Scenario, Path]]()
+
+    def run(scenario: Scenario, out: Path, *given: object, **more: object) -> list[str]:
+        asked.append((scenario, out))
+        return violations
+
+    monkeypatch.setattr("fedchain.simulator.console.run_scenario", run)
+    done = CliRunner().invoke(app, ["simulate", "--peers", "3", "--seed", "5", "--out", str(tmp_path / "run")])
+    assert (done.exit_code, done.stdout) == (code, "")
+    ((scenario, out),) = asked
+    assert (scenario.peers, scenario.seed, out) == (3, 5, tmp_path / "run")
+
+
 def test_help_imports_no_torch() -> None:
     code = (
         "import sys; sys.argv = ['fedchain', 'simulate', '--help']\n"
