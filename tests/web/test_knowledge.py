@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from starlette.testclient import TestClient
 
 import fedchain
 from fedchain.chain.genesis import Genesis
+from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.hashing import sha256
 from fedchain.learning.application import Application
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.models.parameters import parameter_spec
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.payload.codec import encode
@@ -25,6 +28,7 @@ from fedchain.web.pages import rounds
 from fedchain.web.places import find_places
 from fedchain.web.report import render_report
 from tests.support.chain.builders import CREATED_MS, EASY_BITS, ChainBuilder, keys, post
+from tests.support.chain.explored import write
 from tests.support.web.builders import document, learning_chain, write_run
 
 ROUNDS = 6
@@ -169,3 +173,33 @@ def test_prototypes_move_as_numpy_says(tmp_path: Path) -> None:
         assert points[-1][1] == pytest.approx(float(np.linalg.norm(rows[1][label] - rows[0][label])), rel=1e-5)
     assert len(drift.places) == len(rows[1])
     assert max(len(dot.trail.split()) for dot in drift.places) == 5, "each with its earlier places"
+
+
+def test_no_more_rounds_are_compared_than_are_shown(
+    models: ChainBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knowledge, "ROUNDS_SHOWN", 3)
+    chain = opened(write_run(tmp_path / "run", models))
+    assert [number for number, _ in drift_of(chain, KnowledgeReader(), ROUNDS).of_model] == [5, 6]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_round_that_cannot_be_read_is_where_the_comparison_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """The rounds around it are no neighbours; what a method of one's own left may be no tensors."""
+    built = learning_chain(document(), 5)
+    third = next(block.header.knowledge_root for block in built.blocks.values() if block.header.round == 3)
+    with Store.create(tmp_path / "run" / "chain", built.genesis) as store:
+        write(store, built, without=() if is_kept else (third,))
+    read, unread = Application.read_knowledge, built.contents[third]
+
+    def refuse(rules: Application, data: bytes) -> Any:
+        if data == unread:
+            raise InvalidPayload("no tensors")
+        return read(rules, data)
+
+    monkeypatch.setattr(Application, "read_knowledge", refuse)
+    drift = drift_of(opened(tmp_path / "run"), KnowledgeReader(), 5)
+    assert drift.rounds == (4, 5)
+    assert {number for _, points in drift.by_class for number, _ in points} == {5}
