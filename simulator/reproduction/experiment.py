@@ -297,6 +297,8 @@ def load_experiment(path: Path) -> Experiment:
 
 def validate_experiment(experiment: Experiment) -> None:
     """Raise ScenarioError for the first error, such as a name that is unknown or given twice."""
+    if experiment.name in ("", ".", "..") or {"/", "\0"} & {*experiment.name}:
+        raise ScenarioError(f"name is {experiment.name!r}, it must be the name of a folder")
     if not experiment.seeds:
         raise ScenarioError("seeds is empty, it must hold at least one number")
     cells, variants, columns = (
