@@ -37,6 +37,8 @@ class StackedModels:
         self.trained = [self.values[name].requires_grad_() for name in self._trained]
         """The parameters that training moves, (K, ...) each, in the model's order."""
         self._buffers = [f"model.{name}" for name, _ in models[0].named_buffers()]
+        self._slots = _slots(models[0], self._states[0])
+        self._buffer_slots = [(slot, name) for slot, name in self._slots.items() if name in self._buffers]
         self.memory = [{_address(value) for value in state.values()} - {0} for state in self._states]
         """Where the numbers of each client's own model are."""
         for model in models:
@@ -51,9 +53,9 @@ class StackedModels:
 
         Raises an error for a model that puts other tensors in place of its buffers.
         """
-        given = dict(values)
-        found: tuple[torch.Tensor, torch.Tensor] = functional_call(self._templates[0], given, (images,))
-        if any(given[name] is not values[name] for name in self._buffers):
+        given = self._given(values)
+        found: tuple[torch.Tensor, torch.Tensor] = self._call(0, given, images)
+        if any(now is not values[name] for name, now in self._buffers_of(given)):
             raise _NotInLanes("its buffers are replaced")
         return found
 
@@ -92,17 +94,17 @@ class StackedModels:
         """Give one client's model by itself, its trained parameters, and a list of the embeddings that it gives."""
         own = {name: value.detach()[place] for name, value in self.values.items()}
         trained, seen = [own[name].requires_grad_() for name in self._trained], list[torch.Tensor]()
-        given = dict(own)
+        given = self._given(own)
 
         def forward(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            embedding, logits = functional_call(self._templates[place], given, (images,))
+            embedding, logits = self._call(place, given, images)
             seen.append(embedding)
             return embedding, logits
 
         yield forward, trained, seen
-        for name in self._buffers:
-            if given[name] is not own[name]:
-                own[name].copy_(given[name].detach())
+        for name, now in self._buffers_of(given):
+            if now is not own[name]:
+                own[name].copy_(now.detach())
 
     @torch.no_grad()
     def write_back(self, place: int) -> None:
@@ -115,6 +117,19 @@ class StackedModels:
         """Take a client's values from its own model."""
         for name, value in self._states[place].items():
             self.values[name][place].copy_(value)
+
+    def _given(self, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The tensor that each place in a model is to hold."""
+        return {slot: values[name] for slot, name in self._slots.items()}
+
+    def _buffers_of(self, given: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors that the places of buffers hold now, with the buffers' names."""
+        return ((name, given[slot]) for slot, name in self._buffer_slots)
+
+    def _call(self, place: int, given: dict[str, torch.Tensor], images: torch.Tensor) -> Any:
+        # Torch would fill every name of a tied weight, so a module of two names twice; the second time it takes out the
+        # first filling, which then stays in the model.
+        return functional_call(self._templates[place], given, (images,), tie_weights=False)
 
 
 class UpToDate(TorchFunctionMode):
@@ -172,6 +187,18 @@ class _Template(nn.Module):
 def _state(model: nn.Module) -> dict[str, torch.Tensor]:
     """A model's parameters, and then its buffers, by their names in a `_Template`."""
     return {f"model.{name}": value for name, value in (*model.named_parameters(), *model.named_buffers())}
+
+
+def _slots(model: nn.Module, state: dict[str, torch.Tensor]) -> dict[str, str]:
+    """The places of tensors in a model's modules, each once, by name in a `_Template`: the name of its tensor there."""
+    names = {id(value): name for name, value in state.items()}
+    found = dict[str, str]()
+    for place, module in model.named_modules(prefix="model"):
+        own = (
+            named(recurse=False, remove_duplicate=False) for named in (module.named_parameters, module.named_buffers)
+        )
+        found |= {f"{place}.{name}": names[id(value)] for part in own for name, value in part}
+    return found
 
 
 def _copied(attributes: dict[str, Any]) -> dict[str, Any]:

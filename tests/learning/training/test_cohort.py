@@ -282,6 +282,42 @@ def test_a_model_that_cannot_be_in_a_batch_learns_as_it_would_by_itself(
     torch.testing.assert_close(found, in_steps, rtol=0, atol=TOLERANCE)
 
 
+class Sharing(Model):
+    """Has a module by two names, and a parameter and a buffer of a module in another one, too."""
+
+    embedding_size = classes = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        inner, norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.first, self.last = nn.Linear(64, 8), nn.Sequential(inner, norm)
+        self.again, self.tied, self.mean = self.last, nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.tied.weight, self.mean.running_mean = inner.weight, norm.running_mean
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        embedding = self.again(self.last(self.first(images.flatten(1))))
+        return embedding, self.mean(self.tied(embedding))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_has_two_names_in_a_model_learns_as_one(size: int, device: torch.device) -> None:
+    alone, cohort = new_clients("digits-mlp", size), new_clients("digits-mlp", size)
+    for client in (*alone, *cohort):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(client.index)
+            client.model = Sharing()
+    with torch.random.fork_rng(devices=[]):
+        for client in alone:
+            train(training_of(client))
+    before = [read_state(client.model) for client in cohort]
+    at_once(cohort, device)
+    for one, other, begun in zip(alone, cohort, before, strict=True):
+        assert all(isinstance(value, nn.Parameter) for value in other.model.parameters())
+        torch.testing.assert_close(read_state(other.model), read_state(one.model), rtol=0, atol=TOLERANCE)
+        assert not torch.equal(read_state(other.model), begun)
+
+
 Code = Callable[[Client], Callable[[torch.Tensor], torch.Tensor]]
 """code(client) -> a function of a step's batch, or its embedding."""
 
