@@ -307,6 +307,8 @@ def test_an_explorer_that_is_there_first_shows_the_chain_as_soon_as_it_begins(tm
             write(store, chain)
             assert line() == "shown: run"
         assert 'data-events="/run/events"' in page("/")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/run/events", timeout=60) as events:
+            assert events.headers["content-type"].startswith("text/event-stream"), "and pages follow it"
     assert (tmp_path / "log").read_text() == ""
 
 
