@@ -17,6 +17,7 @@ from fedchain.learning.config import OWN
 from fedchain.learning.datasets.load import forget_datasets, load_dataset
 from fedchain.learning.exceptions import DatasetError, LearningError, ReleaseRefused, TrainingDiverged
 from fedchain.learning.executors.workers import WorkerDiedError
+from fedchain.learning.registry import agreed_name, build_method
 from fedchain.simulator.choices import PROCESSES
 from fedchain.simulator.reproduction.experiment import Experiment, Measure, Run, key_of
 from fedchain.simulator.reproduction.forgetting import run_forgetting
@@ -144,7 +145,9 @@ def _require_same_data(runs: Iterable[Run], results: Path) -> None:
         found = read_result(results / f"{run.key}.json") if scenario.task else None
         if found is None or not found.data:
             continue
-        of = scenario.task, scenario.seed, scenario.peers, scenario.aggregator_rule
+        method = build_method(agreed_name(scenario.method), scenario.hyperparameters)
+        # Members that begin with one model draw their examples with one seed.
+        of = scenario.task, scenario.seed, scenario.peers, scenario.aggregator_rule, method.shared_init
         if of not in now:
             with suppress(LearningError):
                 now[of] = load_learner(scenario).hash_own()

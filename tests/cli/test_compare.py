@@ -377,3 +377,27 @@ def test_results_of_other_data_than_a_task_gives_now_are_refused(tmp_path: Path)
     assert {path: path.read_text() for path in (tmp_path / "out" / "results").iterdir()} == kept
     data.unlink()
     assert "2 runs, 2 of them done already" in compare(tmp_path, *words).stdout, "what cannot be read is no other data"
+
+
+DRAWS = """
+import torch
+class Net(torch.nn.Linear):
+    def forward(self, inputs):
+        return inputs, super().forward(inputs)
+def load(member):
+    inputs, labels = torch.randn(16, 4), torch.arange(16) % 2
+    return Net(4, 2), (inputs, labels), (inputs, labels)
+"""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_data_that_a_task_draws_are_the_same_again_for_each_method(tmp_path: Path) -> None:
+    """Members that begin with one model draw with one seed, and those of another method each with its own."""
+    task = tmp_path / "own.py"
+    task.write_text(DRAWS)
+    words = ["--set", f"task={task}:load", "--methods", "fedavg,fedproto", "--seeds", "1", "--rounds", "1"]
+    words += ["--peers", "2", "--set", "proof_function=sha256d"]
+    compare(tmp_path, *words)
+    kept = [json.loads(path.read_text())["data"] for path in (tmp_path / "out" / "results").iterdir()]
+    assert len({*kept}) == 2
+    assert "2 runs, 2 of them done already" in compare(tmp_path, *words).stdout
