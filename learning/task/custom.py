@@ -405,6 +405,7 @@ def _describe(
 ) -> ModelInfo:
     state = module.state_dict()
     frozen = frozen_names(module)
+    own = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
     for name, value in state.items():
         if name in frozen and isinstance(value, torch.Tensor):
             continue  # of any type: nobody posts it
@@ -417,6 +418,11 @@ def _describe(
         if any(step == 0 for step, size in zip(value.stride(), value.shape, strict=True) if size > 1):
             raise ConfigurationError(
                 f"{name} of the model has one number in many places (`expand`): it needs `clone()`"
+            )
+        if name in own and own[name].data_ptr() != value.data_ptr():
+            raise ConfigurationError(
+                f"{name} of the model is a copy in its state, through which models are set: its `state_dict` must "
+                "return the tensors themselves"
             )
     if not trainable_names(module):
         raise ConfigurationError("the model has no parameter to train")

@@ -631,6 +631,11 @@ class Sparse(Net):
         self.register_buffer("mask", torch.eye(3).to_sparse())
 
 
+class Copying(Net):
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return {name: value.clone() for name, value in super().state_dict(*args, **kwargs).items()}
+
+
 class Flat(Net):
     def forward(self, x: torch.Tensor) -> Any:
         return self.hidden(x), self.hidden(x).sum(dim=1)
@@ -713,6 +718,10 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "one output": (returns((Flat(), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not [(2, 6), (2,)]"),
     "no tensors": (returns((nn.LSTM(4, 3), GOOD, GOOD)), "must return embedding (B, D) and logits (B, C), not "),
     "integers": (returns((Rounded, GOOD, GOOD)), "the model must return floating-point numbers, not torch.int64"),
+    "copies": (
+        returns((Copying, GOOD, GOOD)),
+        "hidden.weight of the model is a copy in its state, through which models",
+    ),
     "float16": (returns((Halves(), GOOD, GOOD)), "scale of the model is torch.float16; only float32 and integers"),
     "one number": (returns((Spread, GOOD, GOOD)), "head.bias of the model has one number in many places (`expand`)"),
     "sparse": (returns((Sparse, GOOD, GOOD)), "mask of the model is torch.sparse_coo; only dense tensors can be"),
