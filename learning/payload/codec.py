@@ -161,6 +161,8 @@ def validate_arrays(what: str, tensors: object) -> None:
         found = name_of_dtype(tensor.dtype) if isinstance(tensor, np.ndarray) else type(tensor).__name__
         if found not in WIRE_DTYPES:
             raise OwnCodeFailed(f"{name} of {what} must be an array of {', '.join(WIRE_DTYPES)}, not {found}")
+        if isinstance(tensor, np.ma.MaskedArray) and (masked := int(np.sum(tensor.mask))):
+            raise OwnCodeFailed(f"{name} of {what} must be without masked values, not with {masked} of them")
 
 
 def size_bytes_max(specs: Sequence[TensorSpec]) -> int:

@@ -161,3 +161,7 @@ def test_an_aggregate_must_be_what_the_method_states() -> None:
         settle({"x": np.zeros(1)}, specs)
     with pytest.raises(OwnCodeFailed, match=r"^the aggregate must be arrays by name, and 3 is none$"):
         settle({"x": np.zeros(1, np.float32), 3: np.zeros(1, np.float32)}, specs)  # type: ignore[dict-item]
+    hidden = np.ma.masked_array(np.zeros(1, np.float32), mask=[True])
+    with pytest.raises(OwnCodeFailed, match=r"^x of the aggregate must be without masked values, not with 1 of them$"):
+        settle({"x": hidden}, specs)
+    assert settle({"x": np.ma.masked_array(np.ones(1, np.float32))}, specs)["x"].tolist() == [1]
