@@ -293,9 +293,9 @@ def test_an_explorer_that_falls_silent_does_not_answer_until_it_does(place: Plac
     page.route("**/live/events", answer)
     page.clock.install()
     _opened(page, f"{place.address}/live/")
-    page.clock.fast_forward(39_000)
+    page.clock.fast_forward(15_000)
     expect(page.locator("#live-state")).to_have_text("no node runs here")
-    page.clock.fast_forward(1_000)
+    page.clock.fast_forward(40_000)
     expect(page.locator("#live-state")).to_have_text("the explorer does not answer")
     asked[1].continue_()
     expect(page.locator("#live-state")).to_have_text("no node runs here")
@@ -310,7 +310,7 @@ def test_an_explorer_without_news_sends_signs_of_life(
     page.clock.install()
     _opened(page, f"{place.address}/live/")
     for number in range(3):
-        page.clock.fast_forward(30_000)
+        page.clock.fast_forward(20_000)
         page.evaluate(
             """() => {
                 const source = new EventSource("/live/events");
