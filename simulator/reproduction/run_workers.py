@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ Runner = Callable[[Scenario, OnRound], dict[str, Any]]
 """Runs a scenario; returns plain values, for a result file."""
 
 POLL_S = 60.0
+
+ENDING_S = 10.0
+"""How long a process may take to end what it began; then it is killed, since own code may have turned off the signal
+that tells it to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,10 @@ class SpawnedWorkers:
         for process, pipe in self._processes.values():
             process.terminate()
             pipe.close()  # a finalizer may lose the interrupt; with nobody to tell, the run ends all the same
+        latest_s = time.monotonic() + ENDING_S
         for process, _ in self._processes.values():
+            process.join(max(0.0, latest_s - time.monotonic()))
+            process.kill()
             process.join()
         self._processes.clear()
 
@@ -190,3 +198,5 @@ def _end_with_parent() -> None:
     """Have this process end as if it were told to when the one that began it is gone."""
     wait_for_the_end_of_the_parent()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ENDING_S)
+    os._exit(1)

@@ -26,7 +26,7 @@ from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.hanging import no_hang
 from tests.support.node.shell import wait_until
 from tests.support.paths import ROOT
-from tests.support.simulator.dying import carry_out, lose_interrupt, say_much
+from tests.support.simulator.dying import carry_out, lose_interrupt, say_much, stay
 
 SCENARIOS = [Scenario(method="solo", peers=2, rounds=2, seed=seed) for seed in range(3)]
 
@@ -99,15 +99,18 @@ from tests.support.simulator.dying import stay
 
 if __name__ == "__main__":
     workers = SpawnedWorkers(1)
-    workers.send(0, Begin(0, 0, partial(stay, Path(sys.argv[1])), Scenario()))
-    workers.receive(600)
+    workers.send(0, Begin(0, 0, partial(stay, Path(sys.argv[1]), sys.argv[2] == "True"), Scenario()))
+    while True:
+        workers.receive(600)
 """
 
 
-def test_a_run_ends_with_the_process_that_began_it_however_that_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_a_run_ends_with_the_process_that_began_it_however_that_ends(is_deaf: bool, tmp_path: Path) -> None:
     (tmp_path / "begin.py").write_text(BEGIN)
     said, path = tmp_path / "process", {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), *sys.path]))}
-    with subprocess.Popen([sys.executable, tmp_path / "begin.py", tmp_path], env=os.environ | path) as parent:
+    command = [sys.executable, str(tmp_path / "begin.py"), str(tmp_path), str(is_deaf)]
+    with subprocess.Popen(command, env=os.environ | path) as parent:
         wait_until(lambda: said.exists() and said.read_text().endswith("\n"), "the run begins")
         parent.kill()
     process = int(said.read_text())
@@ -147,6 +150,19 @@ def test_a_process_that_loses_the_interrupt_ends_all_the_same(goes_on: bool, cap
         workers.close()
     assert active_children() == []
     assert capfd.readouterr().err == "", "where it was lost is of no use to anybody"
+
+
+def test_a_process_in_which_own_code_turned_off_the_signal_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fedchain compare` waited for the end of its round after Ctrl-C, however long that was."""
+    monkeypatch.setattr("fedchain.simulator.reproduction.run_workers.ENDING_S", 0.1)
+    workers = SpawnedWorkers(1)
+    with no_hang():
+        workers.send(0, Begin(0, 0, partial(stay, tmp_path, True), SCENARIOS[0]))
+        assert workers.receive(60.0) == Closed(0, 1)
+        workers.close()
+    assert active_children() == []
 
 
 def test_an_actor_says_what_becomes_of_its_runs(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Runs that need neither data nor torch: one kills the process that carries it out, one stays for ever, one says more
-than a pipe holds, one loses an interrupt."""
+"""Runs that need neither data nor torch: one kills the process that carries it out, one stays for ever, also
+in spite of a signal, one says more than a pipe holds, one loses an interrupt."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedchain.simulator.reproduction import run_workers
 from fedchain.simulator.reproduction.run_workers import OnRound
 from fedchain.simulator.scenario import Scenario, ScenarioError
 
@@ -35,9 +36,16 @@ def carry_out(folder: Path, deaths: int, scenario: Scenario, on_round: OnRound) 
     return {"seed": scenario.seed, "processes": [*before, str(os.getpid())]}
 
 
-def stay(folder: Path, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
-    """Say which process carries out a run, and then nothing more."""
+def stay(folder: Path, is_deaf: bool, scenario: Scenario, on_round: OnRound) -> dict[str, Any]:
+    """Say which process carries out a run, and then nothing more.
+
+    One that is deaf has turned off the signal that ends a process, as libraries do that want to end in order.
+    """
+    if is_deaf:
+        run_workers.ENDING_S = 0.1
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     (folder / "process").write_text(f"{os.getpid()}\n")
+    on_round(1)
     while True:
         time.sleep(60.0)
 
