@@ -49,6 +49,8 @@ OWN_NAMES = (
 )
 """Names of a node's files and folders in its data folder."""
 
+READ_ONLY = "its disk is mounted read-only"
+
 UMASK = 0o077
 """The file mode mask of a node: only the owner may use its files."""
 
@@ -225,8 +227,7 @@ def check_folder(path: Path) -> None:
         if status.st_uid != os.geteuid():
             raise NodeConfigError(f"{path} belongs to user {status.st_uid}, this process runs as {os.geteuid()}")
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            is_mounted_so = os.statvfs(path).f_flag & os.ST_RDONLY
-            why = "its disk is mounted read-only" if is_mounted_so else f"its mode is {status.st_mode & 0o777:04o}"
+            why = READ_ONLY if _is_mounted_read_only(path) else f"its mode is {status.st_mode & 0o777:04o}"
             raise NodeConfigError(f"{path} cannot be written to, {why}")
         names = {item.name for item in path.iterdir()}
         if CHAIN_FOLDER in names and not (path / CHAIN_FOLDER).is_dir():
@@ -288,7 +289,12 @@ def _expect_writable(chain: Path) -> None:
         if path.exists() and not os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
             found = path.stat()
             owner = f"it belongs to user {found.st_uid}, this process runs as {os.geteuid()}"
-            raise NodeConfigError(f"{path} cannot be written to: {owner}, and its mode is {found.st_mode & 0o777:04o}")
+            why = READ_ONLY if _is_mounted_read_only(path) else f"{owner}, and its mode is {found.st_mode & 0o777:04o}"
+            raise NodeConfigError(f"{path} cannot be written to: {why}")
+
+
+def _is_mounted_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _close_all(path: Path) -> None:

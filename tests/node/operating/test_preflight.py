@@ -390,6 +390,16 @@ def test_a_folder_on_a_disk_that_is_mounted_read_only(config: NodeConfig, monkey
     assert refused(config) == f"{path} cannot be written to, its disk is mounted read-only"
 
 
+def test_a_chain_on_a_disk_that_is_mounted_read_only(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that lies elsewhere than the data folder: its owner and its mode say nothing of the reason."""
+    folder, usual = Path(config.data) / CHAIN_FOLDER, os.access
+    Path(config.data).mkdir(mode=0o700)
+    Store.create(folder, genesis(2)).close()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder and usual(path, mode))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NOSUID))
+    assert refused(config) == f"{folder} cannot be written to: its disk is mounted read-only"
+
+
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, NodeFailed), (errno.EROFS, NodeConfigError)])
 def test_a_disk_without_room_for_the_folder_may_have_some_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[NodeConfigError]
