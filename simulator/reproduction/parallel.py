@@ -5,6 +5,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -229,33 +230,45 @@ class RunsProgress:
         self._progress.console.print(f"{reached}{left}  {line}".rstrip(), markup=False, soft_wrap=True)
 
 
+@dataclass(slots=True)
+class Begun:
+    """A simulation's result, as far as it is known while it goes on."""
+
+    scenario: Scenario
+    rows: list[RoundMetrics] = field(default_factory=list)
+    """Measurements of the rounds that are closed; some come later, until the end."""
+    data: str = ""
+    """The SHA-256 of the user's own data, in hexadecimal, if it has any."""
+
+    def result(self) -> dict[str, Any]:
+        """Plain values, for a result file."""
+        known = {"scenario": self.scenario.to_dict(), "rows": [row.to_dict() for row in self.rows]}
+        return known | ({"data": self.data} if self.data else {})
+
+
 def run_one(
-    scenario: Scenario, on_round: OnRound, begun: dict[str, Any] | None = None, record_folder: Path | None = None
+    scenario: Scenario, on_round: OnRound, begun: Begun | None = None, record_folder: Path | None = None
 ) -> dict[str, Any]:
     """Simulate one scenario; returns plain values, for a result file.
 
     Args:
         scenario: validated.
         on_round: see :data:`OnRound`; a run that goes on begins with the first round again.
-        begun: gets what is known of the result so far, so that the caller has it even if training diverges.
+        begun: gets what is known so far, so that the caller has it even if training diverges.
         record_folder: keeps what is computed, so that an interrupted run goes on; None: in memory.
     """
-    known = {} if begun is None else begun
-    rows = known["rows"] = list[dict[str, Any]]()
+    known = Begun(scenario) if begun is None else begun
 
     def keep(row: RoundMetrics) -> None:
-        rows.append(row.to_dict())
+        known.rows.append(row)
         on_round(row.round)
 
     learner = load_learner(scenario)
-    if data := learner.hash_own():
-        known["data"] = data
-    with closing(NO_RECORD if record_folder is None else continued(record_folder, scenario, data)) as record:
+    known.data = learner.hash_own()
+    with closing(NO_RECORD if record_folder is None else continued(record_folder, scenario, known.data)) as record:
         outcome = simulate(scenario, learner, keep, record=record)
     gc.collect()  # the peers form cycles, which hold the data set until they are collected
-    return known | {
-        "scenario": scenario.to_dict(),
-        "rows": [row.to_dict() for row in outcome.rows],
+    return known.result() | {
         "tip": outcome.tip,
         "trace_hash": outcome.trace_hash,
         "violations": outcome.violations,

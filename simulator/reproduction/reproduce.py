@@ -25,6 +25,7 @@ from fedchain.simulator.reproduction.inversion import run_inversion
 from fedchain.simulator.reproduction.latex import to_latex
 from fedchain.simulator.reproduction.markdown import to_markdown
 from fedchain.simulator.reproduction.parallel import (
+    Begun,
     record_folder,
     require_usable,
     run_all,
@@ -207,7 +208,7 @@ def run_or_diverge(
 
 
 def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: Path | None) -> dict[str, Any]:
-    begun: dict[str, Any] = {"scenario": scenario.to_dict(), "rows": []}
+    begun = Begun(scenario)
     runners: Mapping[Measure, Runner] = {
         "simulation": partial(run_one, begun=begun, record_folder=kept),
         "forgetting": run_forgetting,
@@ -217,7 +218,8 @@ def _outcome_of(measure: Measure, scenario: Scenario, on_round: OnRound, kept: P
     try:
         return runners[measure](scenario, on_round)
     except (TrainingDiverged, ReleaseRefused) as error:
-        return begun | {"diverged": str(error)} | ({"spent": True} if isinstance(error, ReleaseRefused) else {})
+        ended = {"diverged": str(error)} | ({"spent": True} if isinstance(error, ReleaseRefused) else {})
+        return begun.result() | ended
     except (WorkerDiedError, RecordError):
         raise
     except (LearningError, ScenarioError) as error:
