@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedchain.crypto.durable import sync_folder
-from fedchain.files.layout import is_device
+from fedchain.files.layout import NO_FILE, is_device
 from fedchain.learning.exceptions import LedgerDamaged
 from fedchain.learning.privacy.ledger import PrivacyLedger
 from fedchain.node.custody.journal_file import write_all
@@ -72,7 +72,7 @@ class LedgerFile:
     def read(self) -> bytes:
         """The whole content. Raises OSError."""
         if is_device(self._path):
-            raise OSError(f"{self._path} is a pipe or a device, and no file")
+            raise OSError(f"{self._path} is {NO_FILE}")
         return self._path.read_bytes()
 
     def write(self, data: bytes, offset: int) -> None:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.file_mode import exposure
 from fedchain.crypto.hashing import Hash
-from fedchain.files.layout import is_device
+from fedchain.files.layout import NO_FILE, is_device
 from fedchain.learning.exceptions import SecretMissing
 from fedchain.learning.sums.secrets import ROOT_SIZE, Secrets
 from fedchain.node.custody.ledger_file import create_ledger, ledger_path
@@ -52,7 +52,7 @@ def secrets_in(path: str, dealt: Sequence[tuple[str, bytes]], member: int) -> Se
 def read_root(path: Path, member: int) -> bytes | None:
     """Read a member's private randomness; None if none was drawn yet. Raises as `open_secrets`."""
     if is_device(path):
-        raise SecretMissing(f"secrets of member {member}: {path} is a pipe or a device, and no file")
+        raise SecretMissing(f"secrets of member {member}: {path} is {NO_FILE}")
     try:
         root = path.read_bytes() if path.exists() else None
         exposed = None if root is None else exposure(path, path.stat().st_mode)

@@ -30,7 +30,7 @@ from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, PrivateKey, PublicKey, Signature
 from fedchain.crypto.signatures import is_valid_signature
 from fedchain.files.kinds import looks_like
-from fedchain.files.layout import INVITATION_FILE, is_device
+from fedchain.files.layout import INVITATION_FILE, NO_FILE, is_device
 from fedchain.node.config import NodeConfigError
 
 MAGIC = "fedchain invitation 1"
@@ -173,7 +173,7 @@ def read_invitation(path: Path, *, again: bool = False) -> Invitation:
     """
     try:
         if again and is_device(path):
-            raise NodeConfigError(f"{path} is a pipe or a device, and no file")
+            raise NodeConfigError(f"{path} is {NO_FILE}")
         with path.open("rb") as file:
             exposed = exposure(path, os.fstat(file.fileno()).st_mode)
             data = file.read(INVITATION_SIZE_MAX + 1)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedchain.files.json_text import to_json
-from fedchain.files.layout import is_device
+from fedchain.files.layout import NO_FILE, is_device
 from fedchain.files.spool import write_whole
 
 log = logging.getLogger("fedchain.node")
@@ -136,7 +136,7 @@ class TimelineFile:
         with self._lock:
             try:
                 if is_device(self._path):
-                    raise OSError("it is a pipe or a device, and no file")
+                    raise OSError(f"it is {NO_FILE}")
                 self._make_room(len(line))
                 with self._path.open("ab") as file:
                     file.write(line)

@@ -20,7 +20,7 @@ import msgspec
 
 from fedchain.crypto.durable import set_aside_damaged, sync_file, sync_folder, write_file
 from fedchain.crypto.hashing import Hash, sha256
-from fedchain.files.layout import is_device
+from fedchain.files.layout import NO_FILE, is_device
 from fedchain.files.spool import move_file, path_of
 from fedchain.learning.executors.executor import Answer, InFile, QuestionId
 from fedchain.learning.executors.remembering import Kept
@@ -129,7 +129,7 @@ def repair_training(path: Path) -> str:
 
 def _read(path: Path) -> KeptTraining:
     if is_device(path):
-        raise PipeBroken("it is a pipe or a device, and no file")
+        raise PipeBroken(f"it is {NO_FILE}")
     with path.open("rb") as file:
         content, digest = read_frame(file), file.read()
     found = sha256(to_frame(content))  # whose bytes are those that were read: one value has one encoding

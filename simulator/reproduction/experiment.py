@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
+from fedchain.files.layout import is_file_name
 from fedchain.files.tables import build, nearest, read_toml
 from fedchain.learning.datasets.catalogue import DATASETS
 from fedchain.learning.exceptions import ConfigurationError
@@ -297,7 +298,7 @@ def load_experiment(path: Path) -> Experiment:
 
 def validate_experiment(experiment: Experiment) -> None:
     """Raise ScenarioError for the first error, such as a name that is unknown or given twice."""
-    if experiment.name in ("", ".", "..") or {"/", "\0"} & {*experiment.name}:
+    if not is_file_name(experiment.name):
         raise ScenarioError(f"name is {experiment.name!r}, it must be the name of a folder")
     if not experiment.seeds:
         raise ScenarioError("seeds is empty, it must hold at least one number")

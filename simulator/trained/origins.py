@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedchain.files.layout import is_device
+from fedchain.files.layout import NO_FILE, is_device
 from fedchain.files.spool import read_in_place, unfinished, write_file_of
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
@@ -27,7 +27,7 @@ class FileModel:
 def read_file(path: Path) -> FileModel:
     """Read a model's file. Raises `ConfigurationError`, which names it, if it cannot be read, as a pipe cannot."""
     if is_device(path):  # somebody else may have made the folder
-        raise ConfigurationError(f"{path} cannot be read: it is a pipe or a device, and no file")
+        raise ConfigurationError(f"{path} cannot be read: it is {NO_FILE}")
     try:
         data = read_in_place(path)
         return FileModel(read_model(data), read_origin(data))

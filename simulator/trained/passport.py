@@ -31,7 +31,7 @@ from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.state import votes_required
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import is_valid_signature
-from fedchain.files.layout import is_device
+from fedchain.files.layout import is_device, is_file_name
 from fedchain.files.spool import read_in_place
 from fedchain.learning.exceptions import ConfigurationError, InvalidPayload
 from fedchain.learning.models.model_info import read_model_info
@@ -214,7 +214,7 @@ def read_passport(path: Path) -> PassportReport:
         raise InvalidPassport("passport", f"{size} bytes found, at most {PASSPORT_SIZE_MAX} are read")
     data = beside.read_bytes()
     name = _subject(_parse(data))["name"]
-    if type(name) is not str or name in ("", ".", "..") or "/" in name or "\0" in name:
+    if type(name) is not str or not is_file_name(name):
         raise InvalidPassport("subject", "its name is no name of a file")
     _expect(
         name == path.name or not is_model,

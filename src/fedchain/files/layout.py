@@ -80,9 +80,18 @@ def read_metrics(folder: Path, size_max: int = -1) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+NO_FILE = "a pipe or a device, and no file"
+"""The fault of a path where a file is to be read."""
+
+
 def is_device(path: Path) -> bool:
     """Whether a path leads to a pipe, which keeps its reader waiting, or to a device, which may have no end."""
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name is that of a file or folder in another one, and leads nowhere else."""
+    return name not in ("", ".", "..") and not {"/", "\0"} & {*name}
 
 
 def open_found(path: Path) -> BinaryIO:
