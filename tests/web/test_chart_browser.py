@@ -49,6 +49,13 @@ def point(page: Page, share: float) -> tuple[float, float]:
     return box["x"] + share * box["width"], box["y"] + box["height"] / 2
 
 
+def drag(page: Page, start: float, end: float, button: Literal["left", "right"] = "left") -> None:
+    page.mouse.move(*point(page, start))
+    page.mouse.down(button=button)
+    page.mouse.move(*point(page, end))
+    page.mouse.up(button=button)
+
+
 def test_the_pointer_reads_the_nearest_values_and_leaves_the_last_ones(page: Page) -> None:
     page.mouse.move(*point(page, 0.3))
     expect(page.locator(".legend .at")).to_have_text("at round 3")
@@ -85,10 +92,7 @@ def test_the_keyboard_reads_values_and_shows_parts(page: Page) -> None:
 
 
 def test_a_stretch_drawn_with_the_mouse_is_the_part_that_is_shown(page: Page) -> None:
-    page.mouse.move(*point(page, 0.3))
-    page.mouse.down()
-    page.mouse.move(*point(page, 0.72))
-    page.mouse.up()
+    drag(page, 0.3, 0.72)
     expect(page.locator(".xs text").first).to_have_text("3")
     expect(page.locator(".xs text").last).to_have_text("6")
     page.get_by_role("link", name="the whole chart").click()
@@ -96,10 +100,7 @@ def test_a_stretch_drawn_with_the_mouse_is_the_part_that_is_shown(page: Page) ->
 
 
 def test_a_stretch_that_is_drawn_backwards_is_the_same_part(page: Page) -> None:
-    page.mouse.move(*point(page, 0.72))
-    page.mouse.down()
-    page.mouse.move(*point(page, 0.3))
-    page.mouse.up()
+    drag(page, 0.72, 0.3)
     expect(page.locator(".xs text").first).to_have_text("3")
     assert "accuracy.first=3&accuracy.last=6" in page.url
     page.mouse.dblclick(*point(page, 0.5))
@@ -120,10 +121,7 @@ def test_a_click_shows_no_part_and_draws_no_stretch(page: Page, button: Literal[
 
 def test_a_stretch_that_is_drawn_with_another_button_is_no_part(page: Page) -> None:
     """The menu of a browser is under it."""
-    page.mouse.move(*point(page, 0.3))
-    page.mouse.down(button="right")
-    page.mouse.move(*point(page, 0.72))
-    page.mouse.up(button="right")
+    drag(page, 0.3, 0.72, button="right")
     expect(page.locator(".cursor rect")).to_have_count(0)
     assert "accuracy" not in page.url
 

@@ -10,6 +10,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -38,6 +39,13 @@ from tests.support.learning.lora_task import LoraNet
 from tests.support.node.shell import DIGITS, write_genesis
 from tests.support.simulator.models import PEERS, ROUNDS, Plain, Runs, ask, export
 from tests.support.simulator.models import runs as runs
+
+
+def own_scenario(task: str, **others: Any) -> Scenario:
+    """A scenario of FedAvg on data that members have at home."""
+    task = f"tests.support.learning.{task}:load"
+    values: dict[str, Any] = {"rounds": 1, "hyperparameters": {"local_steps": 3}, **others}
+    return Scenario(method="fedavg", peers=PEERS, dataset="own", task=task, mining_attempts=4, workers=1, **values)
 
 
 @pytest.mark.long
@@ -149,16 +157,7 @@ def test_members_with_several_architectures_are_measured_as_what_they_are(tmp_pa
 def test_a_node_measures_on_its_own_data_where_each_member_has_some_at_home(tmp_path: Path) -> None:
     """A test network has the data of all its members, and its folder says nothing else."""
     run, net = tmp_path / "run", tmp_path / "net"
-    scenario = Scenario(
-        method="fedavg",
-        peers=PEERS,
-        rounds=1,
-        dataset="own",
-        task="tests.support.learning.own_task:load",
-        hyperparameters={"local_steps": 3},
-        mining_attempts=4,
-        workers=1,
-    )
+    scenario = own_scenario("own_task")
     assert not run_scenario(scenario, run, RunOptions())
     with Store.open(run / CHAIN_FOLDER, read_only=True) as store:
         (net / GENESIS_FILE).parent.mkdir()
@@ -259,16 +258,7 @@ def test_members_that_came_later_have_models_and_means_are_of_the_same_members(t
 
 def test_the_common_model_has_what_members_add_to_frozen_weights(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    scenario = Scenario(
-        method="fedavg",
-        peers=PEERS,
-        rounds=ROUNDS,
-        dataset="own",
-        task="tests.support.learning.lora_task:load",
-        hyperparameters={"local_steps": 3, "adapters": "fedex"},
-        mining_attempts=4,
-        workers=1,
-    )
+    scenario = own_scenario("lora_task", rounds=ROUNDS, hyperparameters={"local_steps": 3, "adapters": "fedex"})
     assert not run_scenario(scenario, run, RunOptions())
     path = export(tmp_path / "model.safetensors", run, "--aggregate")
     model = LoraNet()
@@ -292,17 +282,7 @@ def test_a_node_s_folder_is_told_the_weights_with_which_models_began(tmp_path: P
     """Its genesis document has their hash alone, and what is frozen is on no chain and in no file of the node."""
     run, net, path = tmp_path / "run", tmp_path / "net", tmp_path / "begun.safetensors"
     safetensors.torch.save_file({name: value.clone() for name, value in LoraNet().state_dict().items()}, path)
-    scenario = Scenario(
-        method="fedavg",
-        peers=PEERS,
-        rounds=1,
-        dataset="own",
-        task="tests.support.learning.lora_task:load",
-        weights=str(path),
-        hyperparameters={"local_steps": 3},
-        mining_attempts=4,
-        workers=1,
-    )
+    scenario = own_scenario("lora_task", weights=str(path))
     assert not run_scenario(scenario, run, RunOptions())
     for member in range(2):
         shutil.copytree(run / CHAIN_FOLDER, net / f"node-{member}" / "chain")

@@ -34,13 +34,8 @@ def lying(client: TestClient, lies: Mapping[str, Lie]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join(20)
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 @contextmanager
@@ -58,8 +53,15 @@ def flooding(begin: bytes, again: bytes) -> Iterator[str]:
                     self.request.sendall(again)
                 self.request.recv(1)
 
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
+    with _serving(ThreadingTCPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
+
+
+@contextmanager
+def _serving(server: ThreadingHTTPServer | ThreadingTCPServer) -> Iterator[str]:
+    """The address of a server, which serves meanwhile."""
+    server.daemon_threads = True
+    with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
