@@ -210,9 +210,11 @@ def _held(page: Page, pattern: str, count: int) -> list[Route]:
 
 
 def _wait_for(page: Page, held: list[Route], count: int) -> Route:
-    while len(held) < count:
-        page.title()  # a moment in which requests come
-    return held[count - 1]
+    for _ in range(600):
+        if len(held) >= count:
+            return held[count - 1]
+        page.wait_for_timeout(50)  # a moment in which requests come
+    raise AssertionError(f"{len(held)} of {count} requests came within half a minute")
 
 
 def _is_fetch(answer: Response) -> bool:
