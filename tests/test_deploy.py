@@ -355,7 +355,7 @@ def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path
         folder.mkdir(parents=True)
     for program, text in {
         programs / "scontrol": 'test "$*" = "show hostnames machine[1-2]" && printf "machine1\\nmachine2\\n"',
-        programs / "srun": 'shift; exec "$@"',
+        programs / "srun": 'while test "${1#--}" != "$1"; do echo "$1" >> step; shift; done; exec "$@"',
         environment / "ray": 'test ${#RAY_AUTH_TOKEN} = 64 && printf "%s\\n" "$@"',
     }.items():
         program.write_text(f"#!/bin/sh\n{text}\n")
@@ -372,6 +372,9 @@ def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path
     assert command[0] == "fedchain"
     found = parsed(command[1:])
     assert (found["peers"], found["executor"]) == (3, "ray:machine1:6379")
+    batch = re.findall(r"^#SBATCH (\S+)", (DEPLOY / "slurm" / "fedchain.sbatch").read_text(), re.MULTILINE)
+    step = (tmp_path / "step").read_text().split()
+    assert {"--no-kill", "--cpus-per-task=16"} <= set(batch) & set(step), "srun(1): a step inherits neither"
 
 
 def test_the_ray_job_runs_a_command_on_pods_that_share_a_volume() -> None:
