@@ -348,6 +348,32 @@ def test_the_guide_makes_the_wheel_that_it_installs_and_installs_as_the_image_do
     assert "/opt/fedchain/bin/python -m fedchain.bytecode\n" in section
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq on this machine")
+def test_the_guide_s_way_to_read_the_journal_hides_no_line() -> None:
+    """As the one that says why settings are wrong, before they say that lines are JSON."""
+    (program,) = re.findall(r"jq ([^`]*)`", OPERATING)
+    lines = 'Started alice.\n{"level": "info", "message": "listening"}\nfedchain: alice.toml key is 3\n'
+    said = subprocess.run(["jq", *shlex.split(program)], input=lines, text=True, capture_output=True, check=True)
+    assert said.stdout.splitlines() == ["Started alice.", "listening", "fedchain: alice.toml key is 3"]
+
+
+def test_the_guide_s_files_go_to_folders_that_few_machines_have(tmp_path: Path) -> None:
+    """With a folder in place of the machine's, and without the users that it would make."""
+    section = OPERATING.split("## Under systemd")[1].split("\n## ")[0]
+    source, machine = tmp_path / "source", tmp_path / "machine"
+    shutil.copytree(DEPLOY, source / "deploy")
+    for name in ("passphrase", "key.pem", "genesis.fedchain"):
+        (source / name).touch()
+    (machine / "etc" / "systemd" / "system").mkdir(parents=True)
+    for line in re.findall(r"^    install (.*)$", section, re.MULTILINE):
+        *words, target = shlex.split(line.replace(" -o fedchain -g fedchain", ""))
+        said = subprocess.run(["install", *words, f"{machine}{target}"], cwd=source, capture_output=True, check=False)
+        assert (said.returncode, said.stderr) == (0, b""), line
+    found = {str(path.relative_to(machine)) for path in machine.rglob("*") if path.is_file()}
+    assert {"etc/sysusers.d/fedchain.conf", "etc/fedchain/alice.toml", "etc/fedchain/alice.passphrase"} < found
+    assert {"etc/systemd/system/fedchain@.service", "var/lib/fedchain/alice/key.pem"} < found
+
+
 def test_the_batch_file_runs_a_command_on_all_machines_of_an_allocation(tmp_path: Path) -> None:
     """With programs of Slurm and Ray that say what they were asked."""
     programs, environment = tmp_path / "bin", tmp_path / ".venv" / "bin"
