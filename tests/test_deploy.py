@@ -272,6 +272,28 @@ def test_a_federation_that_gets_no_first_block_is_told_of(running_s: float, expe
     assert holds(promql_parser.parse(stalled["expr"]), values) is expected
 
 
+@pytest.mark.parametrize(("changed", "expected"), [({}, False), ({"elector": False}, True)])
+def test_a_member_that_came_back_and_counts_no_more_is_told_of(
+    changed: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was down until it was away by its silence: nothing else of it is out of order."""
+    values: dict[str, float] = {}
+
+    @on_trio
+    async def scrape() -> None:
+        async with serving(Shell(), genesis(4), hears=0) as service:
+            now = service.status() | {"silent": False} | changed
+            monkeypatch.setattr(service, "status", lambda: now)
+            for metric in NodeCollector(service, CountedNetwork()).collect():
+                values.update({sample.name: sample.value for sample in metric.samples if not sample.labels})
+
+    scrape()
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    states = [rule for rule in rules if re.search(r"fedchain_(elector|silent)\b", rule["expr"])]
+    fires = {rule["alert"]: holds(promql_parser.parse(rule["expr"]), values) for rule in states}
+    assert fires == {"FedchainSilent": False, "FedchainCountsNoMore": expected}
+
+
 def holds(expression: Any, values: Mapping[str, float]) -> bool:
     """Whether comparisons with numbers, joined by ``and``, are true of a node; none is of a metric that it lacks."""
     left, right = expression.lhs, expression.rhs
