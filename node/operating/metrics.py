@@ -130,12 +130,14 @@ class NodeCollector:
         yield CounterMetricFamily(
             "fedchain_validation_seconds", "Time spent in the state machine.", activity.validation_s
         )
-        yield CounterMetricFamily("fedchain_training_seconds", "Time spent training.", activity.training_s)
+        text = "Time that training took once it was due; what was trained ahead is not in it."
+        yield CounterMetricFamily("fedchain_training_seconds", text, activity.training_s)
         text = "Contributions that were lost to a fault."
         yield CounterMetricFamily("fedchain_training_failures", text, activity.training_failures)
         yield CounterMetricFamily("fedchain_mining_seconds", "Time spent searching nonces.", activity.mining_s())
         size = self._service.store_size_bytes()
-        yield GaugeMetricFamily("fedchain_store_bytes", "What the data folder's chain takes on disk.", size)
+        text = "What the data folder's chain takes on disk, without the database's log."
+        yield GaugeMetricFamily("fedchain_store_bytes", text, size)
         refused = CounterMetricFamily("fedchain_refused", "What was received and not taken.", labels=["reason"])
         for name, count in sorted(activity.refused.items()):
             refused.add_metric([name], count)
@@ -146,15 +148,18 @@ class NodeCollector:
         traffic = self._counting.counters
         yield GaugeMetricFamily("fedchain_peers", "Connected peers.", len(self._service.peers))
         yield GaugeMetricFamily("fedchain_bans", "Members that are kept out now.", len(self._counting.bans()))
-        messages = CounterMetricFamily("fedchain_messages", "Messages.", labels=["direction"])
+        text = "Messages that came, and own ones that went out; gossip once, however many neighbours it has."
+        messages = CounterMetricFamily("fedchain_messages", text, labels=["direction"])
         messages.add_metric(["in"], traffic.messages_in)
         messages.add_metric(["out"], traffic.messages_out)
         yield messages
-        size = CounterMetricFamily("fedchain_message_bytes", "Bytes of messages.", labels=["direction"])
+        text = "Bytes of these messages; connections carry several times as many."
+        size = CounterMetricFamily("fedchain_message_bytes", text, labels=["direction"])
         size.add_metric(["in"], traffic.bytes_in)
         size.add_metric(["out"], traffic.bytes_out)
         yield size
-        yield CounterMetricFamily("fedchain_messages_dropped", "Messages beyond a limit.", traffic.dropped)
+        text = "Messages beyond a limit, or for a member that was gone."
+        yield CounterMetricFamily("fedchain_messages_dropped", text, traffic.dropped)
 
 
 def _response(request: bytes, registry: CollectorRegistry, service: Service) -> bytes:

@@ -26,6 +26,7 @@ from fedchain.network.messages import (
     PostMessage,
     SessionMessage,
     Status,
+    encode_message,
 )
 from fedchain.network.network import Receiver
 from fedchain.network.session import NOBODY, Session
@@ -239,6 +240,20 @@ async def test_what_does_not_fit_into_an_outbox_is_dropped() -> None:
         one.send(MEMBERS[2], GetContent(bytes(32), 0))  # not connected
         await until(lambda: len(inbox.messages) == 5)
         assert one.counters.dropped == 5
+
+
+@on_trio
+async def test_gossip_counts_once_however_many_neighbours_it_goes_to_while_connections_carry_each_copy() -> None:
+    """As metrics are explained; `node status` has what connections carry."""
+    async with peer(0) as one, peer(1, one) as two, peer(2, one, two) as three:
+        inboxes = [Inbox(two), Inbox(three)]
+        await meshed(one, two, three)
+        message = post(1, 50_000)
+        size, before = len(encode_message(message)), (one.counters.bytes_out, two.counters.bytes_in)
+        one.publish(message)
+        await until(lambda: all(inbox.messages for inbox in inboxes))
+        assert (one.counters.bytes_out - before[0], two.counters.bytes_in - before[1]) == (size, size)
+        await until(lambda: sum(flow.bytes_out for flow in map(one.flow_of, MEMBERS[1:3]) if flow) >= 2 * size)
 
 
 @on_trio
