@@ -106,7 +106,8 @@ class _Draft:
 
     def __init__(self, genesis: Genesis, state: State, block: Block) -> None:
         self.genesis, self.state, self.block = genesis, state, block
-        header, body = block.header, (block.transactions, block.certificate, block.evidence, block.changes)
+        header, posts = block.header, tuple([post.hash for post in block.transactions])
+        body = posts, block.certificate, block.evidence, block.changes
         self.key = (genesis.chain_id, state.root, header.height, header.round, header.phase, *body)
 
     def __hash__(self) -> int:
