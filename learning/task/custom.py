@@ -201,11 +201,8 @@ def call_task(
             inputs = sets.train.inputs[:2] if like is None else _zeros(like)
             method = load_method(config.method)
             info = _adopt(module, inputs, sets.train.fields, method.uses_embedding)
-            if method.needs_layers and not callable(getattr(module, "layers", None)):
-                raise ConfigurationError(
-                    f"{config.method} compares layers: give the model a method `layers`, which returns their outputs "
-                    "(B, D_l), the embedding last, and the logits (B, C)"
-                )
+            if method.needs_layers:
+                _validate_layers(module, inputs, info, config.method)
             info = _freeze(module, info, config)
         validate_labels("train set", sets.train.labels, info.classes)
         validate_labels("test set", sets.test.labels, info.classes)
@@ -367,6 +364,32 @@ def _split_shape(module: nn.Module, images: torch.Tensor, info: ModelInfo) -> tu
             f"split must return features (B, ...), embedding and logits, {wanted} for B = {len(images)}, not {sizes}"
         )
     return sizes[0][1:]
+
+
+def _validate_layers(module: nn.Module, images: torch.Tensor, info: ModelInfo, method: str) -> None:
+    """Raise `ConfigurationError` if the module has no method `layers`, or one that does not give what is compared."""
+    layers: Any = getattr(module, "layers", None)
+    if not callable(layers):
+        raise ConfigurationError(
+            f"{method} compares layers: give the model a method `layers`, which returns a tuple of their outputs "
+            "(B, D_l), the embedding last, and the logits (B, C)"
+        )
+    count = len(images)
+    try:
+        with torch.no_grad():
+            outputs, logits = layers(images.clone())
+        sizes, of_logits = [tuple(output.shape) for output in outputs], tuple(logits.shape)
+    except OWN_CODE_ERRORS as error:
+        raise ConfigurationError(
+            f"the model cannot give its layers' outputs and its logits: {one_line(error)}"
+        ) from error
+    is_flat = all(len(size) == 2 and size[0] == count for size in sizes)
+    wanted = (count, info.embedding_size), (count, info.classes)
+    if not is_flat or (*sizes[-1:], of_logits) != wanted:
+        raise ConfigurationError(
+            f"layers must return outputs (B, D_l), the last of them {wanted[0]}, and logits {wanted[1]}, "
+            f"for B = {count}, not {sizes} and {of_logits}"
+        )
 
 
 def _freeze(module: nn.Module, info: ModelInfo, config: LearningConfig) -> ModelInfo:

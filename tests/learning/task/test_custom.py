@@ -122,6 +122,42 @@ def test_features_of_a_model_that_can_be_split_have_a_shape() -> None:
         describe_task(config(), returns((SplitWrongly, points(9), points(5))))
 
 
+class Layered(Net):
+    """Says what its layers make of its inputs, in a form that tests choose."""
+
+    form: Callable[[Any, Any], Any] = staticmethod(lambda embedding, logits: ((embedding, embedding), logits))
+
+    def layers(self, x: torch.Tensor) -> Any:
+        return self.form(*self(x))
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (
+            lambda embedding, logits: (embedding, logits),
+            r"layers must return outputs .* for B = 2, not \[\(6,\), \(6,\)\]",
+        ),
+        (
+            lambda embedding, logits: (embedding, embedding, logits),
+            "the model cannot give its layers' outputs .*unpack",
+        ),
+        (lambda embedding, logits: ((embedding, logits), logits), r"layers must return .* the last of them \(2, 6\)"),
+        (lambda embedding, logits: ((embedding[None], embedding), logits), r"not \[\(1, 2, 6\), \(2, 6\)\]"),
+        (lambda embedding, logits: ((embedding,), embedding), r"logits \(2, 3\), .*, not \[\(2, 6\)\] and \(2, 6\)"),
+        (lambda embedding, logits: ((), logits), r"layers must return .*, not \[\] and \(2, 3\)"),
+        (lambda embedding, logits: None, "the model cannot give its layers' outputs"),
+    ],
+)
+def test_layers_that_cannot_be_compared_are_refused(form: Callable[[Any, Any], Any], words: str) -> None:
+    chosen = config("fedintr", hyperparameters={"local_steps": 2})
+    task = returns((Layered, points(20), points(5)))
+    assert all(made.trained for made in Federation(describe_task(chosen, task), task=task).play(2))
+    made = type("Wrong", (Layered,), {"form": staticmethod(form)})
+    with pytest.raises(ConfigurationError, match=words):
+        describe_task(chosen, returns((made, points(20), points(5))))
+
+
 def test_a_built_in_model_may_be_a_task_s() -> None:
     images = torch.rand(40, 1, 8, 8), torch.arange(40) % 3
     federation = Federation(config("fedavg"), task=lambda: (partial(Mlp, (6,), classes=3, size=8), images, images))
