@@ -91,6 +91,60 @@ def test_the_keyboard_reads_values_and_shows_parts(page: Page) -> None:
     expect(page.locator(".cursor")).to_have_count(0)
 
 
+def test_keys_go_no_further_than_the_ends_and_do_not_scroll_the_page(page: Page, address: str) -> None:
+    errors = list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_viewport_size({"width": 1280, "height": 300})
+    page.goto(f"{address}?accuracy.first=3&accuracy.last=5")
+    plane = plane_of(page)
+    plane.focus()
+    scrolled = page.evaluate("scrollY")
+    for key, text in (
+        ("ArrowRight", "5: "),
+        ("PageUp", "5: "),
+        ("PageDown", "4: "),
+        ("Home", "3: "),
+        ("ArrowLeft", "3: "),
+        ("ArrowDown", "3: "),
+    ):
+        page.keyboard.press(key)
+        expect(plane).to_have_attribute("aria-valuetext", re.compile(f"^round {text}"))
+    assert errors == []
+    assert page.evaluate("scrollY") == scrolled
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "wider"), [(1, 4, "first=0&accuracy.last=6"), (3, 3, "first=2&accuracy.last=4")]
+)
+def test_a_larger_part_has_more_on_both_sides(page: Page, address: str, first: int, last: int, wider: str) -> None:
+    page.goto(f"{address}?accuracy.first={first}&accuracy.last={last}")
+    plane_of(page).focus()
+    page.keyboard.press("-")
+    expect(page.locator(".xs text").last).to_have_text(wider[-1])
+    assert f"accuracy.{wider}" in page.url
+
+
+def test_what_was_read_in_a_part_that_is_left_is_forgotten(page: Page) -> None:
+    plane_of(page).focus()
+    page.keyboard.press("End")
+    expect(page.locator(".legend .at")).to_have_text("at round 8")
+    page.get_by_text("Part, scale and files").click()
+    page.get_by_label("to", exact=True).fill("3")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".xs text").last).to_have_text("3")
+    plane_of(page).focus()
+    page.keyboard.press("0")
+    expect(page.locator(".xs text").last).to_have_text("8")
+    expect(page.locator(".cursor")).to_have_count(0)
+
+
+def test_a_part_that_the_server_does_not_give_is_asked_for_as_a_page(page: Page) -> None:
+    page.route(re.compile("accuracy.first"), lambda route: route.fulfill(status=502, body="<p>"), times=1)
+    plane_of(page).focus()
+    page.keyboard.press("+")
+    expect(page.locator(".xs text").first).to_have_text("6")
+
+
 def test_a_stretch_drawn_with_the_mouse_is_the_part_that_is_shown(page: Page) -> None:
     drag(page, 0.3, 0.72)
     expect(page.locator(".xs text").first).to_have_text("3")

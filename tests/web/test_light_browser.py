@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, R
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import certify
+from fedchain.chain.encoding import encode
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
@@ -361,6 +362,35 @@ def test_a_lie_of_the_server_is_shown_as_one(address: str, page: Page, about: st
     page.goto(f"{address}/plain/block/3")
     expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text("FALSE")
+    expect(line(page)).to_contain_text(words)
+
+
+def in_a_longer_form(data: bytes) -> bytes:
+    """The header's version is a number behind a byte that says its width."""
+    header = encode(PLAIN.blocks[PLAIN.tip].header.to_record())
+    assert header[1] < 0x80
+    return data.replace(header, header[:1] + b"\xcc" + header[1:])
+
+
+MALFORMED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "more bytes": (lambda data: data + b"\0", "the answer is longer than its value"),
+    "fewer bytes": (lambda data: data[:-1], "the answer ends within a value"),
+    "a longer number": (in_a_longer_form, "a number in the answer is not in its shortest form"),
+    "lists in lists": (lambda data: b"\x91" * 100_000, "the answer has too many lists"),
+}
+
+
+@pytest.mark.parametrize("about", MALFORMED)
+def test_bytes_that_no_node_would_read_are_a_lie(address: str, page: Page, about: str) -> None:
+    change, words = MALFORMED[about]
+
+    def lie(body: bytes) -> bytes:
+        found: dict[str, Any] = json.loads(body)
+        return json.dumps(found | {"bytes": change(bytes.fromhex(found["bytes"])).hex()}).encode()
+
+    answering(page, "**/api/v1/plain/light/3", lie)
+    page.goto(f"{address}/plain/block/3")
+    expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text(words)
 
 

@@ -131,8 +131,7 @@
     const ten = Math.max(1, Math.round(stops.length / 10));
     const moves = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -ten, PageUp: ten, Home: -place, End: stops.length };
     if (event.key in moves) {
-      const next = known < 0 && moves[event.key] === 1 ? place : place + moves[event.key];
-      show(figure, stops[Math.max(0, Math.min(stops.length - 1, next))][0]);
+      show(figure, stops[Math.max(0, Math.min(stops.length - 1, place + moves[event.key]))][0]);
     } else if (event.key === "+") scale(figure, stops, place, 0.5);
     else if (event.key === "-") scale(figure, stops, place, 2);
     else if (event.key === "0") zoom(figure, null, null);
