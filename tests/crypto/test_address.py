@@ -45,6 +45,8 @@ def test_every_key_is_read_back_from_its_address(seed: bytes) -> None:
         (PEER_IDS[0][1][:-1], "is not the peer id"),
         (PEER_IDS[0][1] + "1", "is not the peer id"),
         ("1" + PEER_IDS[0][1], "is not the peer id"),
+        (PEER_IDS[0][1] + " ", "is not how that key's address is written"),
+        (address(bytes(32)), "is the peer id of a key that nobody can have"),
         ("QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N", "is not the peer id"),  # of an RSA key
         ("16Uiu2HAkutTMoTzDw1tCvSRtu6YoixJwS46S1ZFxW8hSx9fWHiPs", "is not the peer id"),  # of a secp256k1 key
     ],

@@ -33,11 +33,32 @@ def test_new_bytes_take_the_place_of_the_old_and_are_the_owner_s_alone(path: Pat
 def test_what_killed_processes_have_left_is_removed_and_nothing_else(path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    stays = {f"state.{os.getppid()}.part", "state.mine.part", "state.².part", "states.1.part"}
+    stays = {f"state.{os.getppid()}.part", f"state.{9**20}.part", "state.mine.part", "state.².part", "states.1.part"}
     for name in (*stays, f"state.{gone.pid}.part"):
         (path.parent / name).write_bytes(b"half")
     write_file(path, b"new")
     assert {*os.listdir(path.parent)} == {"state", *stays}
+
+
+def test_what_is_left_of_a_file_is_known_by_its_whole_name(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    names = [f"{name}.{gone.pid}.part" for name in ("state[1]", "state1")]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    write_file(tmp_path / "state[1]", b"new")
+    assert {*os.listdir(tmp_path)} == {"state[1]", names[1]}
+
+
+def test_what_a_process_of_another_user_writes_is_not_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.kill", refuse)
+    other = path.with_name("state.1.part")
+    other.write_bytes(b"half")
+    write_file(path, b"new")
+    assert other.exists()
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_half_of_a_new_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +144,14 @@ def test_a_file_system_that_cannot_be_written_is_said(tmp_path: Path, monkeypatc
     assert calls == ["sync"]
 
 
-def test_what_is_damaged_is_set_aside_under_a_free_name(path: Path) -> None:
+def test_what_is_damaged_is_set_aside_under_a_free_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = list[list[str]]()
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.listdir(descriptor)))
     first = set_aside_damaged(path)
     path.mkdir()
     second = set_aside_damaged(path)
-    assert [first.name, second.name] == ["state.damaged-1", "state.damaged-2"]
+    path.mkdir()
+    third = set_aside_damaged(path)
+    assert [first.name, second.name, third.name] == ["state.damaged-1", "state.damaged-2", "state.damaged-3"]
     assert (first.read_bytes(), second.is_dir(), path.exists()) == (b"old", True, False)
+    assert [len(names) for names in synced] == [1, 2, 3]

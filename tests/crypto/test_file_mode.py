@@ -17,6 +17,12 @@ def test_each_bit_of_others_is_noticed_and_the_remedy_named(mode: int) -> None:
     assert exposure(Path("key"), mode) == f"key has mode {mode:04o}, others may read it; run: chmod 600 key"
 
 
+def test_the_remedy_is_a_command_for_any_name() -> None:
+    told = exposure(Path("my keys"), 0o640)
+    assert told is not None
+    assert told.endswith("run: chmod 600 'my keys'")
+
+
 def test_a_group_may_be_let_in() -> None:
     assert exposure(Path("key"), 0o640, OTHERS) is None
     assert exposure(Path("key"), 0o644, OTHERS) is not None

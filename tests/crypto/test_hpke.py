@@ -17,6 +17,13 @@ def test_the_receiver_opens_it_and_it_is_a_key_and_a_tag_longer() -> None:
     assert seal(DATA, ONE.public_key, INFO) != sealed, "no two seals are alike"
 
 
+def test_a_seal_may_hide_nothing_and_is_no_shorter_than_that() -> None:
+    sealed = seal(b"", ONE.public_key, INFO)
+    assert unseal(sealed, ONE, INFO) == b""
+    with pytest.raises(SealBroken, match="47 bytes, a seal alone has 48"):
+        unseal(sealed[:-1], ONE, INFO)
+
+
 def test_another_key_or_context_does_not_open_it() -> None:
     sealed = seal(DATA, ONE.public_key, INFO)
     for key, info in ((TWO, INFO), (ONE, b"another chain")):

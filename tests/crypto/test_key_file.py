@@ -24,8 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedchain.crypto.address import address
 from fedchain.crypto.exceptions import KeyFileError
-from fedchain.crypto.key_file import FILE_SIZE_MAX, is_encrypted, weakness
+from fedchain.crypto.key_file import ED25519, FILE_SIZE_MAX, expect_free, is_encrypted, weakness
 from fedchain.crypto.keys import PrivateKey
+from fedchain.crypto.secret_file import write_secret
 
 KEY = PrivateKey(bytes(range(32)))
 OTHER = PrivateKey(bytes(32))
@@ -319,6 +320,22 @@ def test_a_key_of_another_kind_is_refused(path: Path) -> None:
         PrivateKey.load(path)
 
 
+def test_a_key_that_is_not_written_as_an_octet_string_is_refused(path: Path) -> None:
+    write_secret(path, ED25519, b"\x03\x20" + KEY.seed, KEY.public_key, None)
+    with pytest.raises(KeyFileError, match="cannot be opened"):
+        PrivateKey.load(path)
+
+
+def test_words_above_a_key_change_nothing_and_words_within_are_damage(path: Path) -> None:
+    KEY.save(path)
+    text = path.read_text()
+    put(path, f"This key is not ENCRYPTED.\n{text}")
+    assert PrivateKey.load(path) == KEY
+    put(path, text.replace("KEY-----\n", "KEY-----\n*", 1))
+    with pytest.raises(KeyFileError, match="it is not a PEM key"):
+        PrivateKey.load(path)
+
+
 def test_an_encrypted_file_of_an_unknown_method_is_called_so(path: Path) -> None:
     put(path, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n")
     assert weakness(path) == "a method that is not known"
@@ -353,6 +370,8 @@ def test_a_key_file_is_never_overwritten(path: Path) -> None:
 
 def test_a_link_is_not_followed_when_a_key_is_saved(path: Path, tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        expect_free(path)
     with pytest.raises(KeyFileError, match="never overwritten"):
         KEY.save(path)
     assert not (tmp_path / "elsewhere").exists()

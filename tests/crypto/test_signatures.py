@@ -34,6 +34,8 @@ def test_a_signature_holds_for_its_key_and_message_alone() -> None:
     assert is_valid_signature(KEY.public_key, signature, b"message")
     assert not is_valid_signature(KEY.public_key, signature, b"massage")
     assert not is_valid_signature(PrivateKey(bytes(32)).public_key, signature, b"message")
+    for key in (KEY.public_key + b"\0", KEY.public_key[:-1], b""):
+        assert not is_valid_signature(key, signature, b"message")
 
 
 def test_the_empty_message_is_signed_too() -> None:
