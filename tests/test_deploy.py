@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,24 @@ def test_a_federation_that_gets_no_first_block_is_told_of(running_s: float, expe
     (stalled,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "FedchainStalled"]
     assert values["fedchain_head_height"] == 0
     assert holds(promql_parser.parse(stalled["expr"]), values) is expected
+
+
+@pytest.mark.parametrize(("pause_s", "starts", "expected"), [(30, 40, True), (300, 3, False)])
+def test_a_node_that_ends_soon_after_each_start_is_told_of(pause_s: int, starts: int, expected: bool) -> None:
+    """As one whose training process is killed each time: it answers for some seconds, so that no silence lasts."""
+    prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8"))
+    every_s = int(prometheus["global"]["scrape_interval"].removesuffix("s"))
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    (restarts,) = [rule for rule in rules if names_in(rule["expr"]) == {"process_start_time_seconds"}]
+    condition = promql_parser.parse(restarts["expr"])
+    call = condition.lhs
+    assert (call.func.name, str(condition.op), "for" in restarts) == ("changes", ">", False)
+    begun = [number * pause_s for number in range(starts)]
+    seen = list[int]()
+    for now_s in range(0, int(call.args[0].range.total_seconds()), every_s):
+        seen += [start_s for start_s in begun if start_s + 5 <= now_s < start_s + 20]
+    changes = sum(one != other for one, other in pairwise(seen))
+    assert (changes > condition.rhs.val) is expected
 
 
 @pytest.mark.parametrize(("changed", "expected"), [({}, False), ({"elector": False}, True)])
