@@ -280,7 +280,7 @@ def test_a_node_that_ends_soon_after_each_start_is_told_of(pause_s: int, starts:
     every_s = int(prometheus["global"]["scrape_interval"].removesuffix("s"))
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
     (restarts,) = [rule for rule in rules if names_in(rule["expr"]) == {"process_start_time_seconds"}]
-    condition = promql_parser.parse(restarts["expr"])
+    condition: Any = promql_parser.parse(restarts["expr"])
     call = condition.lhs
     assert (call.func.name, str(condition.op), "for" in restarts) == ("changes", ">", False)
     begun = [number * pause_s for number in range(starts)]
