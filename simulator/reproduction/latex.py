@@ -58,7 +58,9 @@ def to_latex(experiment: Experiment, entries: Sequence[Entry]) -> str:
     says how many they have. Beside every mean but the best stands the p of a two-sided paired permutation test against
     it over the seeds that both have; the caption says so, or that there are too few seeds for it.
     """
-    places = list(dict.fromkeys((entry.cell, entry.column) for entry in entries if entry.known))
+    measured = {(entry.cell, entry.column) for entry in entries if entry.known}
+    in_order = dict.fromkeys((entry.cell, entry.column) for entry in entries)
+    places = [place for place in in_order if place in measured]
     variants = list(dict.fromkeys(entry.variant for entry in entries if entry.known))
     found = {(entry.variant, entry.cell, entry.column): entry for entry in entries if entry.known}
     of_place = {place: [found[v, *place] for v in variants if (v, *place) in found] for place in places}

@@ -192,3 +192,15 @@ def test_heads_say_what_tells_the_numbers_apart(tmp_path: Path) -> None:
     assert heads(["few", "more"], ["a"]) == ["few", "more"]
     assert heads(["few", "more"], ["a", "b"]) == ["few, a", "few, b", "more, a", "more, b"]
     assert heads(["few"], ["a"]) == ["few: a"]
+
+
+def test_a_measure_that_the_first_method_lacks_stands_where_it_was_asked_for(tmp_path: Path) -> None:
+    """It came behind all cells, so that a cell's numbers stood in two places."""
+    columns = '[[columns]]\nname = "a"\n\n[[columns]]\nname = "b"\n\n[[columns]]\nname = "c"\n\n[scenario]'
+    experiment = load(tmp_path, TABLE.replace("[scenario]", columns, 1).replace("[50.0]", "[nan, nan, nan]"))
+    entries = [
+        Entry(variant, cell, name, None, {0: None if (variant, name) in lacks else 1.0}, "count")
+        for lacks in [{("SOLO", "a"), ("SOLO", "c"), ("FedAvg", "c")}]
+        for variant, cell, name in itertools.product(("SOLO", "FedAvg"), ("few", "more"), "abc")
+    ]
+    assert "\n & few, a & few, b & more, a & more, b \\\\\n" in to_latex(experiment, entries)
