@@ -1,7 +1,7 @@
 """Feature shift: clients see the same things differently, each in a weather of its own.
 
-FedPH was measured on photographs of vehicles in five weathers, one for each client (Kuang and Mi, "FedPH:
-Privacy-Enhanced Heterogeneous Federated Learning", 2023, Fig. 4), which were not published. Here any images get five.
+FedPH was measured on images of vehicles in five weathers, one for each client (Kuang and Mi, "FedPH: Privacy-Enhanced
+Heterogeneous Federated Learning", 2023, Fig. 4), of which its code's repository holds most. Here any images get five.
 n images; the last two axes are height and width.
 """
 
