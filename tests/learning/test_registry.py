@@ -22,6 +22,43 @@ from fedchain.learning.payload.spec import TensorSpec
 from fedchain.learning.registry import METHODS, agreed_name, build_method, import_file, load_method, name_method
 from fedchain.learning.worker.learner import Learner
 
+OF_THE_PAPERS: dict[str, dict[str, Any]] = {
+    "demlearn": {"proximal_weight": 0.002, "blend": 0.7, "levels": 3, "amplified_rounds": 0, "amplification": 1.15},
+    "dfpl": {"regularizer": "mse", "regularizer_weight": 1, "prototype_source": "recompute", "aggregation": "holders"},
+    "fedadam": {"server_learning_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "weighting": "examples"},
+    "fedavg": {"weighting": "examples"},
+    "fedcurv": {"curvature_weight": 1e-4},
+    "feddkc": {"refinement": "kkr", "peak": 0.12, "sharpness": 0.05, "entropy_bits": 3.2, "initial_logits": "none"},
+    "fededs": {
+        **{"base": "fedavg", "proximal_weight": 0.1, "nova_step": "correct", "annealing": True, "sharing": True},
+        **{"epochs_max": 5, "epochs_min": 1, "annealing_start": 1, "annealing_end": 3},
+        **{"weight_slope": 3, "weight_floor": 0.01, "extractor_epochs": 5, "encryptor_epochs": 20},
+        **{"encryptor_rate": 0.001, "encryptor_width": 32, "stochastic_layer": "conv", "pixel_type": "uint8"},
+    },
+    "fedgkt": {"distillation_weight": 1.5, "temperature": 3, "server_epochs": 1, "stage_blocks": 6},
+    "fedict": {
+        **{"distillation_weight": 1.5, "prior_weight": 1.5, "adjustment_weight": 1.5, "temperature": 3},
+        **{"prior_temperature": 3, "residual_temperature": 7, "weight_scale": 1, "adjustment": "balance"},
+        **{"distribution": "counted", "compat": "none", "initial_logits": "zeros", "stage_blocks": 6},
+    },
+    "fedintr": {"contrast_weight": 1, "temperature": 0.5},
+    "fednova": {"proximal_weight": 0, "weighting": "examples"},
+    "fedph": {"contrast_weight": 1, "temperature": 1, "noise": "none", "aggregation": "holders", "magnitude_max": 16},
+    "fedproc": {"contrast_rounds": 100},
+    "fedproto": {"regularizer": "mse", "regularizer_weight": 1, "prototype_source": "last_epoch"},
+    "fedprox": {"proximal_weight": 0.01},
+    "fedreg": {
+        **{"slowness": 0.5, "pseudo_rate": 0.1, "perturbed_ratio": 0.01, "generation_steps": 10},
+        **{"modified_gradient": False, "weighting": "clients"},
+    },
+    "moon": {"contrast_weight": 1, "temperature": 0.5},
+    "mtfl": {"private": "usyb"},
+    "pfedme": {"personal_learning_rate": 0.09, "personal_steps": 5, "proximal_weight": 15, "mixing": 1},
+    "scaffold": {"weighting": "examples"},
+    "swim": {"temperature": 0.5, "window": 4, "window_of": "models", "rounds": 100},
+}
+"""Defaults as papers, their code or docs/methods.md have them, beside those of local SGD."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contributed(FedAvg):
@@ -34,6 +71,12 @@ def test_every_registered_method_loads_and_cites_its_source() -> None:
     for name in METHODS:
         module = sys.modules[load_method(name).__module__]
         assert re.search(r" et al\., | and \w+, ", module.__doc__ or ""), name
+
+
+@pytest.mark.parametrize("method", OF_THE_PAPERS)
+def test_defaults_are_those_of_the_papers(method: str) -> None:
+    built, stated = build_method(method, {}), OF_THE_PAPERS[method]
+    assert {name: getattr(built, name) for name in stated} == stated
 
 
 def test_a_method_of_ones_own_is_named_by_module_and_class(monkeypatch: pytest.MonkeyPatch) -> None:

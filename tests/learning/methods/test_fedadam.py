@@ -55,6 +55,13 @@ def test_fedadams_moments_start_at_zero_after_the_setup() -> None:
     assert found["first_moment.w"][0] == pytest.approx(0.1 * (1 - 2))
 
 
+def test_a_robust_rule_makes_the_first_common_model_too() -> None:
+    """Else one liar would place it, and all steps begin there."""
+    posted = posts([model_of([value]) for value in (1.0, 1.0, 1e6)])
+    found = FedAdam(aggregation_rule="median").aggregate(INITIAL_MODEL, Round(0, None, posted))
+    assert found["model.w"].tolist() == [1.0]
+
+
 @pytest.mark.parametrize("rule", ["median", "clipping"])
 def test_a_robust_rule_combines_each_tensor_once(rule: RuleName, monkeypatch: pytest.MonkeyPatch) -> None:
     combined, combine = list[str](), RobustRule.combine

@@ -38,6 +38,16 @@ def test_fednova_with_a_proximal_term_counts_steps() -> None:
     np.testing.assert_allclose(found, [1.0 - 3.0 * 0.5 * (-2.0 / 1.9)], rtol=1e-6)
 
 
+def test_fednova_averages_buffers() -> None:
+    """A normalised step would leave running variances below zero."""
+    payloads = [
+        nova_post([1.0], count, steps, steps) | {"buffer.mean": np.array([value], np.float32)}
+        for value, count, steps in ((2.0, 1, 2), (6.0, 3, 8))
+    ]
+    found = aggregate(FedNova(), payloads, model_of([1.0]) | {"buffer.mean": np.array([0.0], np.float32)})
+    assert found["buffer.mean"].tolist() == [5.0]
+
+
 def test_fednova_knows_no_norm_for_momentum_and_a_proximal_term_together() -> None:
     with pytest.raises(ConfigurationError, match="for both together"):
         FedNova(proximal_weight=0.1, momentum=0.9)

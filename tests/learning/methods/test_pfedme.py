@@ -70,6 +70,13 @@ def test_pfedme_mixes_the_mean_into_the_common_model(mixing: float, expected: fl
     assert aggregate(PFedMe(mixing=mixing), payloads)["model.w"].tolist() == [3.0]
 
 
+def test_the_mean_that_pfedme_mixes_in_is_weighted_by_examples() -> None:
+    payloads = [model_of([value]) | examples(count) for value, count in ((2.0, 1), (4.0, 3))]
+    assert aggregate(PFedMe(mixing=0.5), payloads, model_of([1.0]))["model.w"].tolist() == [2.25]
+    equal = PFedMe(mixing=0.5, weighting="clients")
+    assert aggregate(equal, payloads, model_of([1.0]))["model.w"].tolist() == [2.0]
+
+
 def test_pfedme_starts_from_the_common_model_in_every_round() -> None:
     method = PFedMe(local_steps=1, personal_steps=1)
     client = new_client()

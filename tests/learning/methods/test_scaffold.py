@@ -59,6 +59,16 @@ def test_scaffold_follows_algorithm_1() -> None:
     torch.testing.assert_close(torch.from_numpy(posted["control_change"]), renewed - own)
 
 
+def test_scaffolds_c_i_is_of_the_learning_rate_of_its_round() -> None:
+    """By the largest one, c_i would be ever smaller than the gradients whose mean it is."""
+    method = Scaffold(local_steps=3, batch_size=4, schedule="linear", schedule_rounds=4)
+    client = new_client()
+    start = read_vector(client.model)
+    method.update(client, Round(3, None, clients=3))
+    mean_gradient = (start - read_vector(client.model)) / (3 * 0.05)
+    torch.testing.assert_close(client.state(ScaffoldState).control, mean_gradient)
+
+
 def test_scaffold_divides_the_change_of_c_by_all_clients() -> None:
     change = [np.array([2.0, 0.0], np.float32), np.array([1.0, -4.0], np.float32)]
     payloads = [model_of([0.0]) | examples(1) | {"control_change": one} for one in change]

@@ -31,6 +31,15 @@ def test_swims_loss_sums_near_and_far_representations(filled: int) -> None:
     assert loss_of(Swim(window=W), given) == pytest.approx(swim_loss(window, filled, 0.3), rel=1e-12)
 
 
+@pytest.mark.parametrize("similarity", [0.3, 0.4, 0.6])
+def test_near_is_a_cosine_of_a_half_and_more_before_it_is_divided_by_the_temperature(similarity: float) -> None:
+    units = F.normalize(EMBEDDING, dim=1)
+    across = F.normalize(torch.linalg.cross(units, COMMON), dim=1)
+    window = (similarity * units + math.sqrt(1 - similarity**2) * across).unsqueeze(0)  # (1, B, D)
+    given = Window(COMMON, window, torch.tensor([True]), torch.tensor(0.3, dtype=torch.float64))
+    assert loss_of(Swim(window=1), given) == pytest.approx(swim_loss(window, 1, 0.3), rel=1e-12)
+
+
 def test_the_lowest_temperature_is_finite_in_the_models_precision() -> None:
     with pytest.raises(ConfigurationError, match="temperature must lie in"):
         Swim(temperature=0.01)
