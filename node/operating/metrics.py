@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import fedchain
-from fedchain.node.config import NodeConfigError
+from fedchain.network.ports import REASONS
+from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import answer_clients
 from fedchain.node.operating.preflight import parse_metrics
 from fedchain.node.operating.standing import standstill_text
@@ -48,7 +49,8 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
     Each scrape is answered on the node's own loop, so its state cannot change meanwhile.
 
     Raises:
-        NodeConfigError: the address is malformed, in use, or not ours.
+        NodeConfigError: the address is malformed, or refused.
+        NodeFailed: it is in use, or not ours now.
     """
     host, port = parse_metrics(place)
     registry = CollectorRegistry(auto_describe=False)
@@ -59,7 +61,9 @@ async def answer_metrics(place: str, service: Service, network: CountingNetwork)
     try:
         listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     except OSError as error:
-        raise NodeConfigError(f"metrics cannot be served on {place}: {error.strerror or error}") from None
+        # As the check before a start has it, which another process may have passed at the same time.
+        kind = NodeFailed if error.errno in REASONS else NodeConfigError
+        raise kind(f"metrics cannot be served on {place}: {REASONS.get(error.errno or 0, error.strerror)}") from None
     # The header is read to its end, or the connection might be reset before the answer arrives.
     await answer_clients(listener.listeners, b"\r\n\r\n", lambda request: _response(request, registry, service))
 

@@ -1,13 +1,16 @@
 """Metrics of the aggregator; the metrics that a running node serves are tested in ``test_testnet.py``."""
 
+import socket
 import time
 from typing import Any, cast
 
 import pytest
 
-from fedchain.node.operating.metrics import CountingNetwork, NodeCollector, _readiness
+from fedchain.node.config import NodeFailed
+from fedchain.node.operating.metrics import CountingNetwork, NodeCollector, _readiness, answer_metrics
 from fedchain.node.shell.activity import Activity
 from fedchain.node.shell.service import Service
+from tests.support.node.shell import on_trio
 
 
 class Member:
@@ -114,3 +117,13 @@ def test_who_aggregates_is_told_where_anybody_does(
     collector = NodeCollector(cast(Service, Member(aggregator=aggregator)), cast(CountingNetwork, None))
     values = {metric.name: metric.samples[0].value for metric in collector._chain()}
     assert (values.get("fedchain_aggregator"), values.get("fedchain_aggregator_reachable")) == expected
+
+
+@pytest.mark.parametrize(("host", "why"), [("127.0.0.1", "the port is in use"), ("192.0.2.1", "not have that address")])
+@on_trio
+async def test_an_address_that_was_taken_since_the_check_may_be_free_at_another_start(host: str, why: str) -> None:
+    """Two nodes that begin at once pass the check together: the later one was left alone by systemd for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"{host}:{other.getsockname()[1]}"
+        with pytest.raises(NodeFailed, match=f"metrics cannot be served on {place}: .*{why}"):
+            await answer_metrics(place, cast(Service, Member()), cast(CountingNetwork, None))
