@@ -247,9 +247,13 @@ class Posts:
         return True
 
     def on_checked(self, job: CheckPost, result: Refused | None) -> None:
-        """A payload was checked: the post counts, or its author is blamed."""
+        """A payload was checked: the post counts, or its author is blamed.
+
+        A post of ours that was given up while it was checked was never said, and our key may have said another one.
+        """
         context, post = self._context, job.post
-        self._forget(post, _Stage.CHECKING)
+        if not self._forget(post, _Stage.CHECKING) and post.sender == context.me:
+            return
         if isinstance(result, Refused):
             self._refuse(post, result)
         elif context.is_countable(post.key):
@@ -333,8 +337,10 @@ class Posts:
         if isinstance(error, Invalid):
             self._context.emit(Blame(post.sender, error))
 
-    def _forget(self, post: Post, stage: _Stage | None = None) -> None:
-        """The post is under way no more, if it is in this stage; None for any."""
+    def _forget(self, post: Post, stage: _Stage | None = None) -> bool:
+        """The post is under way no more, if it is in this stage, None for any; returns whether it was."""
         item = self._under_way.get(post.key)
-        if item is not None and item.post == post and stage in (None, item.stage):
+        was_under_way = item is not None and item.post == post and stage in (None, item.stage)
+        if was_under_way:
             del self._under_way[post.key]
+        return was_under_way

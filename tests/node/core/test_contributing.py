@@ -8,10 +8,11 @@ from fedchain.chain.storage.store import MemoryStore
 from fedchain.crypto.hashing import sha256
 from fedchain.network.messages import GOSSIP_SIZE_MAX, POST_SIZE_MAX, GetPosts, PostMessage, encode_message
 from fedchain.node.core.effects import Persist, Publish, WriteJournal
-from fedchain.node.core.events import Contributed, NotContributed
+from fedchain.node.core.events import Computed, Contributed, NotContributed
+from fedchain.node.core.jobs import CheckPost, Job
 from fedchain.node.core.notices import TrainingFailed
 from fedchain.node.core.voting.twins import LISTENING_MS
-from tests.support.chain.builders import UPDATE, genesis, payload
+from tests.support.chain.builders import UPDATE, genesis, payload, post
 from tests.support.chain.late import late_genesis
 from tests.support.node.driver import BlobRules, check_promises
 from tests.support.node.stage import Stage, asked_to_contribute, blamed, published, sent
@@ -88,6 +89,23 @@ def test_another_payload_than_the_lost_one_is_neither_said_nor_tried_for_again()
     assert [type(notice) for notice in stage.victim.notices] == [TrainingFailed]
     assert len(set(stage.victim.posts())) == 1
     check_promises(stage.victim)
+
+
+@pytest.mark.parametrize("made", [payload(1), b"no payload of the method's"], ids=["good", "bad"])
+def test_what_is_checked_when_the_key_turns_out_to_have_posted_is_held_for_nobody(made: bytes) -> None:
+    """A large payload is checked off the loop. Others that asked for the post would convict the key for both."""
+    stage, jobs = Stage(genesis(4), contributes=False, is_heard=False), list[Job]()
+    stage.victim._verbs = replace(stage.victim._verbs, compute=jobs.append)
+    stage.handle(Contributed(1, 0, made))
+    said = post(stage.victim.key, stage.genesis, 1, payload(2))
+    stage.receive(PostMessage(said, payload(2)))
+    stage.tick(1)
+    assert [job.post == said for job in jobs if isinstance(job, CheckPost)] == [False, True]
+    effects = [item for job in jobs for item in stage.handle(Computed(job, stage.node._context.checks.run(job)))]
+    assert stage.node.open_posts() == (said,)
+    assert blamed(effects) == []
+    (shown,) = sent(stage.receive(GetPosts(1, 0, stage.holds(stage.me))), PostMessage)
+    assert (shown.post, stage.node.journal.posts) == (said, (said,))
 
 
 def test_results_of_other_phases_are_ignored() -> None:
