@@ -1,7 +1,9 @@
 """Outbox: the order of effects. A node's promises are stored before they are sent, whatever else arrives meanwhile.
 
-Effects wait in one queue. All consecutive durable effects at its front become one commit, and only after that do the
-effects behind them leave. No effect is taken off the queue before it is carried out.
+Effects wait in one queue. The records at its front and the journals behind them become one commit, and only after that
+do the effects behind them leave. A record behind a journal is one of these: a precommit that a crash left in the store
+alone would bind the node to a block, without the prevotes that could convince others of it. No effect is taken off the
+queue before it is carried out.
 """
 
 from collections import deque
@@ -51,11 +53,10 @@ class EffectQueue:
                     if done is not None:
                         await done
         except anyio.get_cancelled_exc_class():
-            durable = [effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal)]
-            self._waiting.clear()
-            if durable:
-                with anyio.CancelScope(shield=True):
-                    await self._commit(*_gather(durable))
+            self._waiting = deque(effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal))
+            with anyio.CancelScope(shield=True):
+                while self._waiting:
+                    await self._commit_front()
             raise
 
     async def _wait(self) -> None:
@@ -69,10 +70,12 @@ class EffectQueue:
                 await self._arrived.wait()
 
     def _front(self) -> int:
-        """Number of consecutive durable effects at the front."""
+        """Number of effects at the front that are one commit: records, and journals behind them."""
+        has_journal = False
         for place, effect in enumerate(self._waiting):
-            if not isinstance(effect, Persist | WriteJournal):
+            if not isinstance(effect, Persist | WriteJournal) or (has_journal and isinstance(effect, Persist)):
                 return place
+            has_journal |= isinstance(effect, WriteJournal)
         return len(self._waiting)
 
     async def _commit_front(self) -> None:

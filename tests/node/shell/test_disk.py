@@ -31,7 +31,7 @@ async def test_nothing_is_sent_while_what_it_promises_is_being_stored() -> None:
     assert held == before
     later = shell.log[len(held) :]
     names = [how for how, what in later if how == "journal" or what in (post, post.post)]
-    assert names == ["store", "journal", "publish"]
+    assert names == ["journal", "store", "publish"]
 
 
 @on_trio

@@ -59,6 +59,10 @@ def check_order(put: list[Effect], log: list[tuple[str, object]]) -> None:
             assert all(("stored", record) in before for e in durable for record in e.records)
             journals = [e.journal for e in put[:place] if isinstance(e, WriteJournal)]
             assert not journals or ("journal", journals[-1]) in before
+        elif isinstance(effect, Persist):
+            journals = [e.journal for e in put[:place] if isinstance(e, WriteJournal)]
+            firsts = [log.index(("stored", record)) for record in effect.records]
+            assert not journals or ("journal", journals[-1]) in log[: min(firsts)]
     journals = [e.journal for e in put if isinstance(e, WriteJournal)]
     assert not journals or ("journal", journals[-1]) in log
 
@@ -111,6 +115,28 @@ async def test_a_record_that_arrives_while_others_are_stored_is_stored_before_wh
     names = ["stored", "done", "stored", "done"]
     assert [how for how, _ in disk.log] == names
     check_order([first, send_first, second, send_second], disk.log)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+@on_trio
+async def test_a_vote_is_in_the_journal_before_it_is_in_the_store(is_stopped: bool) -> None:
+    """One that a crash left in the store alone locks its node on a block without the prevotes that allowed it. If a
+    liar withholds its own, others that are locked on another block never follow, and nothing is decided any more."""
+    disk = Disk()
+    queue = EffectQueue(disk.commit, disk.act)
+    payload, journal, vote, send = persist(1), WriteJournal(Journal(slot=(3, 1, 2))), persist(2), Wake(1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(queue.run)
+        queue.put([payload, journal, vote, send])
+        await until(lambda: disk.is_busy, "the first commit is made")
+        disk.is_open.set()
+        if is_stopped:
+            tasks.cancel_scope.cancel()
+        else:
+            await until(lambda: ("done", send) in disk.log, "all is done")
+            tasks.cancel_scope.cancel()
+    made = [what for how, what in disk.log if how != "done"]
+    assert made[-3:] == [*payload.records, journal.journal, *vote.records]
 
 
 @on_trio
