@@ -35,6 +35,15 @@ def server(method: FedGkt) -> float:
     return float(method.server_objective(torch.from_numpy(LOGITS), torch.from_numpy(LABELS), GIVEN))
 
 
+def test_a_clients_distribution_is_how_many_of_its_examples_each_class_has() -> None:
+    """In the small task every class has as many: which classes there are would say the same."""
+    own = new_client(examples=4)
+    own.train_labels = torch.tensor([2, 0, 2, 2])
+    given = FedIct().given_to_client(own, Round(1, None), torch.zeros(4, 10))(torch.tensor([0]))
+    assert given.own is not None
+    assert given.own.tolist() == [0.25, 0, 0.75, 0, 0, 0, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("scale", [1.0, 4.0])
 def test_fedict_s_clients_learn_more_of_frequent_classes(scale: float) -> None:
     method = FedIct(temperature=1.0, prior_weight=0.9, prior_temperature=0.5, weight_scale=scale)
@@ -43,10 +52,11 @@ def test_fedict_s_clients_learn_more_of_frequent_classes(scale: float) -> None:
     assert client(method) == pytest.approx(expected, rel=1e-12)
 
 
-def test_fedict_s_aggregator_balances_classes() -> None:
-    method = FedIct(temperature=3.0, adjustment_weight=0.8, residual_temperature=0.5)
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_fedict_s_aggregator_balances_classes(scale: float) -> None:
+    method = FedIct(temperature=3.0, adjustment_weight=0.8, residual_temperature=0.5, weight_scale=scale)
     v = np.exp((COMMON - OWN) / 0.5) / np.exp((COMMON - OWN) / 0.5).sum()  # Eq. 14
-    expected = CROSS_ENTROPY + 1.5 * weighted_kl(1.0, 3.0) + 0.8 * weighted_kl(v, 3.0)  # Eqs. 9 and 13
+    expected = CROSS_ENTROPY + 1.5 * weighted_kl(1.0, 3.0) + 0.8 * weighted_kl(scale * v, 3.0)  # Eqs. 9 and 13
     assert server(method) == pytest.approx(expected, rel=1e-12)
 
 

@@ -27,3 +27,14 @@ def test_layers_have_a_row_for_each_example_and_the_model_is_left_as_it_was() ->
     assert len(layers) == len(training_layers(client))
     assert not torch.equal(layers[-1], training_layers(client)[-1])
     assert torch.equal(read_state(client.model), before)
+
+
+def test_layers_are_without_dropout_though_the_client_has_just_trained() -> None:
+    client = new_client()
+    client.model = build_model("cnn", 0)
+    client.train_images = torch.randn(5, 1, 28, 28)
+    client.model.train()
+    found = training_layers(client)
+    with torch.inference_mode():
+        expected, _ = client.model.eval().layers(client.train_images)
+    assert all(map(torch.equal, found, expected))

@@ -52,6 +52,16 @@ def test_a_client_that_has_its_fair_share_gets_none_of_the_next_class() -> None:
     assert [part.tolist() for part in train] == [[0, 1, 2, 4, 5], [3, 6, 7]]
 
 
+def test_shares_that_leave_a_client_with_fewer_than_ten_examples_are_drawn_again() -> None:
+    labels, config = np.repeat([0, 1], 100), LearningConfig(clients=2, partition="dirichlet")
+    rng: Any = Shares([0.98, 0.02], [0.93, 0.07], [0.5, 0.5], [0.5, 0.5])
+    train, _ = split_per_class(config, labels, labels, 2, rng)
+    assert [len(part) for part in train] == [100, 100]
+    rng = Shares([0.98, 0.02], [0.92, 0.08])
+    train, _ = split_per_class(config, labels, labels, 2, rng)
+    assert [len(part) for part in train] == [190, 10]
+
+
 def test_shares_that_leave_a_client_without_a_test_example_are_drawn_again() -> None:
     labels, config = np.repeat([0, 1], 40), LearningConfig(clients=2, partition="dirichlet")
     rng: Any = Shares([0.3, 0.7], [0.3, 0.7], [0.5, 0.5], [0.5, 0.5])

@@ -49,6 +49,17 @@ def test_n_way_k_shot_deals_k_of_each_own_class() -> None:
         assert Counter(TEST_LABELS[test].tolist()) == dict.fromkeys(counts, 8)
 
 
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"by-source"}))
+def test_the_examples_of_a_class_are_shuffled_before_they_are_dealt(kind: str) -> None:
+    """Files have neighbours that are alike, by one writer or of one film: a client would hold runs of them."""
+    for part, labels in (("train", LABELS), ("test", TEST_LABELS)):
+        own = getattr(deal(partition=kind, clients=20, shots=30, test_shots=8), part)[0]
+        label = np.bincount(labels[own]).argmax()
+        among = np.searchsorted(np.flatnonzero(labels == label), own[labels[own] == label])
+        assert len(among) > 5
+        assert (np.diff(among) > 1).any(), part
+
+
 def test_scarce_examples_are_shared_equally_among_the_holders() -> None:
     labels = np.repeat(np.arange(C), 50)
     partition = deal(labels=labels, clients=20, shots=100)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedchain.learning.config import LearningConfig
-from fedchain.learning.task.feature_shift import WEATHERS, Weather, apply_weather
+from fedchain.learning.task.feature_shift import WEATHERS, Weather, apply_weather, shift_features
 from tests.support.learning.federation import Federation
 
 WHITE = 16
@@ -38,6 +38,14 @@ def test_pixels_stay_between_black_and_white(weather: Weather, shape: tuple[int,
     assert found.shape == (2, *shape)
     assert 0 <= found.min() < found.max() <= WHITE
     assert found[0].mean() < found[1].mean()
+
+
+def test_training_and_test_images_have_noise_of_their_own() -> None:
+    """With the same grain on both, a model could learn the noise and be tested on it."""
+    grey = np.full((4, 8, 8), WHITE / 2)
+    training, test = (shift_features(CONFIG, grey, WHITE, 3, part) for part in ("training", "test"))
+    assert not np.any(training == test)
+    assert np.array_equal(training, shift_features(CONFIG, grey, WHITE, 3, "training"))
 
 
 def test_blur_leaves_bands_and_images_apart() -> None:
