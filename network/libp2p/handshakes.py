@@ -43,7 +43,7 @@ class Handshakes(Generic[C]):
 def origin(host: str) -> str:
     """Return the origin of a connection: an IPv4 address, or an IPv6 network of the size that one customer gets."""
     try:
-        ip = ip_address(host.partition("%")[0])
+        ip = ip_address(host)
     except ValueError:
         return ""
     if isinstance(ip, IPv6Address):

@@ -19,7 +19,8 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "0,1,5,1", "0,1,-5,1,1", "0,1,x,1,1", "0,1,5,1,1,1", f"0,1,{'9' * 30},1,1", "\x00" * 9]
+    "line",
+    ["", "0,1,5,1", "0,1,-5,1,1", "0,1,x,1,1", "0,1,5,1,1,1", f"0,1,{'9' * 30},1,1", f"{'9' * 30},1,5,1,1", "\x00" * 9],
 )
 def test_damaged_lines_are_skipped_and_counted(tmp_path: Path, line: str) -> None:
     (tmp_path / LINKS_FILE).write_text(links_text([LINKS[0]]) + line + "\n" + "1,0,7,1,1\n")

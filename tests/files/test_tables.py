@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
 
-from fedchain.files.tables import build, nearest
+from fedchain.files.tables import Range, build, nearest, read_toml
 
 
 class TableError(Exception):
@@ -28,6 +29,7 @@ class Whole:
     colour: Literal["red", "green"] = "red"
     colours: tuple[Literal["red", "green"], ...] = ()
     ratio: float = 0.0
+    share: Annotated[float, Range(0, 1)] = 0.0
     pair: tuple[int, int] = (0, 0)
     rows: tuple[Row, ...] = ()
     settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
@@ -74,6 +76,9 @@ def test_what_is_right_is_taken_as_it_is() -> None:
         ({"colour": "red\0"}, "it colour holds a NUL character"),
         ({"count": "\udcff"}, "it count holds what is no text in UTF-8"),
         ({"settings": {"\udcff": 1}}, "it settings holds what is no text in UTF-8"),
+        ({"share": 1.01}, "it share is 1.01, it must be between 0 and 1"),
+        ({"share": 2}, "it share is 2, it must be between 0 and 1"),
+        ({"share": -0.01}, "it share is -0.01, it must be between 0 and 1"),
         ({"colour": "gren"}, "it colour is 'gren'; did you mean 'green'?"),
         ({"colour": 3}, "it colour is 3, it must be of type str"),
         ({"colours": ["red", "blue"]}, "it colours is 'blue'; known are red, green"),
@@ -97,6 +102,18 @@ def test_what_is_wrong_is_told_with_its_place(table: Any, message: str) -> None:
     with pytest.raises(TableError) as caught:
         build(Whole, table, "it", TableError)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("share", [0, 0.0, 1, 1.0])
+def test_the_ends_of_a_range_are_in_it(share: float) -> None:
+    assert build(Whole, {"share": share}, "it", TableError).share == share
+
+
+@pytest.mark.parametrize("content", [b"a = " + b"[" * 10_000, b"a = \xff", b"a = " + b"9" * 10_000])
+def test_a_file_that_no_parser_takes_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "it.toml").write_bytes(content)
+    with pytest.raises(TableError, match=r"^.*it\.toml is not TOML: .*$"):
+        read_toml(tmp_path / "it.toml", TableError)
 
 
 def test_a_word_that_looks_like_none_is_answered_with_all() -> None:

@@ -210,6 +210,13 @@ def test_messages_that_are_surely_paid_are_charged_like_others(settled_min: int,
             assert [one.pays(member, at_s) for at_s in later_s] == [other.pays(member, at_s) for at_s in later_s]
 
 
+def test_what_a_silent_member_did_not_use_is_not_saved_up() -> None:
+    door = gate()
+    for now_s in (0.0, 100.0):
+        door.pay([(ONE, now_s)])
+    assert [door.pays(ONE, 100.0) for _ in range(4)] == [True] * 3 + [False]
+
+
 def test_of_members_whose_budgets_are_full_again_nothing_is_kept() -> None:
     members = [number.to_bytes(32) for number in range(1, SETTLED_MIN + 1)]
     door = Gate(Membership(members), Limits(messages_per_s=2.0), wall=Calendar(), now_s=0.0)

@@ -22,6 +22,14 @@ def test_an_assembly_waits_for_what_is_missing() -> None:
     assert not parts.ends_here()
 
 
+def test_a_content_that_is_forgotten_has_no_senders_and_one_of_a_single_chunk_is_not_large() -> None:
+    parts = Assembly(LONG_HASH, len(LONG), 2**30)
+    parts.put(0, LONG[:CHUNK_SIZE], A)
+    parts.clear()
+    assert (parts.senders, parts.arrived) == (set(), 0)
+    assert [Assembly(LONG_HASH, CHUNK_SIZE + more, 2**30).is_large for more in (0, 1)] == [False, True]
+
+
 def put_together(content: bytes, size: int | None, known: bytes | None) -> Assembly:
     """All of a content's chunks, which are to be LONG."""
     parts = Assembly(LONG_HASH, size, 2**30, known=lambda _: known)

@@ -118,6 +118,9 @@ def test_a_reason_is_short_and_steers_no_terminal(tmp_path: Path) -> None:
     (ban,) = door.bans(0.0)
     assert ban.reason == "?[2J?" + "x" * (REASON_SIZE_MAX - 5)
     assert read_bans(tmp_path) == (ban,)
+    by_hand = {"why": "\x1b[2J\n", "since": ban.since_s, "until": ban.until_s}
+    (tmp_path / BAN_FILE).write_text(json.dumps({address(ONE): by_hand}))
+    assert [ban.reason for ban in read_bans(tmp_path)] == ["?[2J?"]
 
 
 def test_an_older_list_and_a_newer_one_are_read(tmp_path: Path) -> None:

@@ -31,6 +31,27 @@ def test_a_port_that_somebody_listens_on_is_in_use() -> None:
     check_free(place)
 
 
+def test_a_port_whose_last_connections_linger_is_free() -> None:
+    """Those of a node that has just ended do, on the side that closed them."""
+    with socket.socket() as ended:
+        ended.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ended.bind(("127.0.0.1", 0))
+        ended.listen()
+        place = f"/ip4/127.0.0.1/tcp/{ended.getsockname()[1]}"
+        with socket.create_connection(ended.getsockname()) as other:
+            ended.accept()[0].close()
+            assert other.recv(1) == b""
+    check_free(place)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_port_of_ipv4_that_somebody_listens_on_is_free_in_ipv6() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        check_free(f"/ip6/::/tcp/{taken.getsockname()[1]}")
+
+
 def test_another_machines_address_is_named() -> None:
     with pytest.raises(NotFree, match="does not have that address"):
         check_free("/ip4/192.0.2.1/tcp/0")

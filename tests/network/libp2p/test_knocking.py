@@ -46,6 +46,15 @@ async def test_who_says_too_much_or_nothing_to_a_node_that_does_not_listen_hears
 
 
 @on_trio
+async def test_one_that_is_let_in_and_hears_nothing_does_not_wait_for_ever() -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    place = f"/ip4/127.0.0.1/tcp/{listeners[0].socket.getsockname()[1]}"
+    with trio.fail_after(20), pytest.raises(ConnectionError, match="no answer in time"):
+        await knock(STRANGER, MEMBERS[0], place, b"may I?", Limits(handshake_timeout_s=0.2))
+    await listeners[0].aclose()
+
+
+@on_trio
 async def test_a_member_that_was_spoken_to_is_dialled_at_once() -> None:
     """It may let us in from then on."""
     async with peer(0, members=MEMBERS[:1]) as one, peer(1, one) as two:
