@@ -543,6 +543,19 @@ def test_an_answer_that_cannot_be_read_leaves_no_false_comfort(address: str, pag
     assert errors == []
 
 
+def test_a_page_that_is_altered_once_it_was_checked_turns_red(address: str, folder: Path, page: Page) -> None:
+    """A server may send an honest page first, and then other hashes in its place."""
+    page.goto(f"{address}/live/block/1")
+    expect(line(page)).to_have_class("card verdict good")
+    root = page.locator("#block dl.lines code.hash").nth(1).inner_text()
+    other = "0" * len(root)
+    answering(page, "**/live/block/1", lambda body: body.replace(root.encode(), other.encode()))
+    append(folder / "live", LIVE, LIVE.extend())
+    expect(page.locator("#block dl.lines code.hash").nth(1)).to_have_text(other)
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("the hashes on this page are not those of the header that was signed")
+
+
 # --- browsers that cannot
 
 

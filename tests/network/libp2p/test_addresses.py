@@ -75,6 +75,10 @@ def test_other_bootstrap_addresses_are_refused(text: str, reason: str) -> None:
         "/ip4/1.2.3.4/tcp/0",
         "/ip4/1.2.3.4/tcp/1/ws",
         "/unix/a/tcp/1",
+        "/ip4/1.2.3.4//tcp/1",
+        "/ip4/1.2.3.4/tcp/1/",
+        "/ip4/1.2.3.4/tcp/0001",
+        "/ip6/0::1/tcp/1",
         "/dns/" + "a" * 200 + "/tcp/1",
     ],
 )
