@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedchain.learning.amended import Amended
 from fedchain.learning.exceptions import InvalidPayload
 from fedchain.learning.executors.calling import CallingExecutor
 from fedchain.learning.executors.executor import Interrupted, Job, Question
@@ -33,9 +34,8 @@ class Handing:
 class Noting(CallingExecutor):
     """Two workers that answer, one call at each hearing, with what they were sent; client 3 fails."""
 
-    def __init__(self, together: int = 0, stop: threading.Event | None = None) -> None:
+    def __init__(self, together: int = 0, stop: threading.Event | None = None, learner: Any = None) -> None:
         self.handing = Handing()
-        learner: Any = None
         super().__init__(learner, 2, self.handing, together=together, stop=stop)
         self.sent: list[tuple[int, list[tuple[str, int]]]] = []
         self.waiting: list[Call] = []
@@ -105,6 +105,24 @@ def test_the_thread_that_waits_for_one_hears_of_all() -> None:
     jobs[2].add_done_callback(heard.append)
     assert heard == jobs[:3], "at once if it is there already"
     assert [job.result() for job in jobs[:3]] == [("contribute", client) for client in range(3)]
+
+
+class Planning:
+    """Plans as many steps as the members have amended to."""
+
+    steps = 10
+
+    def amend(self, amended: Amended) -> None:
+        self.steps = int(dict(amended).get("local_steps", 10))
+
+    def planned_steps(self, client: int, phase: str, round_number: int) -> int:
+        return self.steps
+
+
+def test_steps_are_planned_as_the_members_have_amended_them() -> None:
+    executor = Noting(learner=Planning())
+    for amended, steps in ((), 10), ((("local_steps", 3),), 3), ((), 10):
+        assert executor.planned_steps(0, "update", 1, amended) == steps
 
 
 def test_whoever_waits_is_stopped() -> None:
