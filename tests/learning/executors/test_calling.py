@@ -121,8 +121,8 @@ class Planning:
 
 def test_steps_are_planned_as_the_members_have_amended_them() -> None:
     executor = Noting(learner=Planning())
-    for amended, steps in ((), 10), ((("local_steps", 3),), 3), ((), 10):
-        assert executor.planned_steps(0, "update", 1, amended) == steps
+    amended = (("local_steps", "3"),)
+    assert [executor.planned_steps(0, "update", 1, given) for given in ((), amended, ())] == [10, 3, 10]
 
 
 def test_whoever_waits_is_stopped() -> None:

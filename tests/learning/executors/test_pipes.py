@@ -41,6 +41,19 @@ def test_messages_of_any_size_arrive_whole_and_in_order_though_nobody_reads_yet(
     assert received(inlet, 1) == [b"again"], "what was written by a thread has gone before"
 
 
+def test_a_message_waits_for_the_one_before_it_though_there_is_room_by_now(
+    ends: tuple[Outlet, Inlet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlet, inlet = ends
+    monkeypatch.setattr(Outlet, "_wake", lambda self: None)  # its thread is not given a turn
+    outlet.send(MESSAGES[2])
+    sent = os.read(inlet.fileno(), READ_SIZE)
+    outlet.send(b"later")
+    while inlet.has_more():
+        sent += os.read(inlet.fileno(), READ_SIZE)
+    assert (HEADER.pack(len(MESSAGES[2])) + MESSAGES[2]).startswith(sent)
+
+
 def test_what_the_pipe_has_room_for_needs_no_thread(ends: tuple[Outlet, Inlet]) -> None:
     before = threading.active_count()
     for message in (b"one", b"two"):

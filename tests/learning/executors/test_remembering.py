@@ -102,16 +102,12 @@ def test_a_client_is_put_back_before_it_is_foreseen_and_not_foreseen_where_its_a
 def test_a_client_is_put_back_before_anything_is_asked_of_it(tmp_path: Path) -> None:
     backend = Foretelling()
     executor = Remembering(backend, Recorded(tmp_path))
-    for count, ask in enumerate(
-        (
-            lambda: executor.ask(Question(2, "update", 1, b"known")),
-            lambda: executor.save_model(2, tmp_path / "model"),
-            lambda: executor.evaluate_received(2, 1, b"known", evaluate_test=False),
-        ),
-        1,
-    ):
-        ask()
-        assert backend.noted == [Path("state")] * count
+    executor.ask(Question(2, "update", 1, b"known"))
+    assert backend.noted == [Path("state")]
+    executor.save_model(2, tmp_path / "model")
+    assert backend.noted == [Path("state")] * 2
+    executor.evaluate_received(2, 1, b"known", evaluate_test=False)
+    assert backend.noted == [Path("state")] * 3
 
 
 def test_a_backend_that_foresees_nothing_is_told_nothing(executor: Remembering, backend: Counting) -> None:

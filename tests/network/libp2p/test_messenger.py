@@ -105,6 +105,13 @@ def test_who_says_nothing_is_gone_after_the_time_out() -> None:
     assert silences(lambda: heard.pop() if len(heard) > 1 else 0.0) == pytest.approx(timeout_s * (1 + 19 / LOOKS))
 
 
+def test_who_is_slow_and_not_silent_is_not_gone() -> None:
+    """It is heard between every second look and the next."""
+    heard = [float(number // 2) for number in range(40)]
+    served_s = silences(lambda: heard.pop() if len(heard) > 1 else 0.0)
+    assert served_s == pytest.approx(Limits().idle_timeout_s * (1 + 38 / LOOKS))
+
+
 def test_nobody_is_gone_because_our_own_loop_was_stuck() -> None:
     timeout_s = Limits().idle_timeout_s
     served_s = silences(lambda: 1.0, {1: 10 * timeout_s})
