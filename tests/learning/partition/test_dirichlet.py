@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from fedchain.learning.config import LearningConfig
@@ -52,6 +53,14 @@ def test_a_client_that_has_its_fair_share_gets_none_of_the_next_class() -> None:
     assert [part.tolist() for part in train] == [[0, 1, 2, 4, 5], [3, 6, 7]]
 
 
+def test_the_fair_share_is_of_training_examples() -> None:
+    labels, config = np.repeat([0, 1], 4), LearningConfig(clients=2, partition="dirichlet")
+    rng: Any = Shares([1.0, 0.0], [0.5, 0.5])
+    train, test = split_per_class(config, labels, np.array([0, 1]), 2, rng)
+    assert [part.tolist() for part in train] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [part.tolist() for part in test] == [[0], [1]]
+
+
 def test_shares_that_leave_a_client_with_fewer_than_ten_examples_are_drawn_again() -> None:
     labels, config = np.repeat([0, 1], 100), LearningConfig(clients=2, partition="dirichlet")
     rng: Any = Shares([0.98, 0.02], [0.93, 0.07], [0.5, 0.5], [0.5, 0.5])
@@ -88,6 +97,19 @@ def test_hsu_s_clients_are_of_one_size_and_each_has_a_mixture_for_training_and_t
         for part in parts
     ]
     assert np.abs(np.array(few[:4]) - np.array(few[4:])).max() < 0.15
+
+
+def test_hsu_s_clients_hold_everything_where_sizes_differ_by_one() -> None:
+    partition = deal(partition="dirichlet-hsu", clients=7)
+    assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(len(LABELS)))
+    assert {len(part) for part in partition.train} == {len(LABELS) // 7, len(LABELS) // 7 + 1}
+
+
+def test_hsu_s_alpha_is_the_sum_over_the_classes() -> None:
+    """The variance of a share p of Dir(alpha p) is p (1 - p) / (alpha + 1)."""
+    partition = deal(partition="dirichlet-hsu", clients=50, dirichlet_alpha=10.0)
+    shares = np.array([np.bincount(LABELS[part], minlength=C) / len(part) for part in partition.train[:25]])
+    assert np.var(shares) == pytest.approx(0.09 / 11, rel=0.3)
 
 
 def test_hsu_s_mixtures_become_the_whole_s_with_alpha() -> None:

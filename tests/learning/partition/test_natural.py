@@ -27,3 +27,10 @@ def test_the_largest_source_may_be_any_clients() -> None:
     sources = np.array([0] * 9 + [1])
     firsts = [split_by_source(2, sources, sources, np.random.default_rng(seed))[0][0] for seed in range(10)]
     assert {len(part) for part in firsts} == {1, 9}
+
+
+def test_the_largest_sources_are_given_away_first() -> None:
+    """The smallest first would leave the largest one to whoever has most."""
+    sources = np.repeat([0, 1, 2, 3], [1, 3, 4, 8])
+    dealt, _ = split_by_source(2, sources, np.array([0, 1, 2, 3]), np.random.default_rng(0))
+    assert [len(part) for part in dealt] == [8, 8]

@@ -10,7 +10,7 @@ from fedchain.learning.client import Client, Forward
 from fedchain.learning.models.parameters import load_parameters, read_parameters
 from fedchain.learning.training.loop import Training, draw_batches, take_batch, train
 from fedchain.learning.training.optimizers import first_velocities
-from fedchain.learning.training.schedule import Schedule
+from fedchain.learning.training.schedule import Schedule, adamw_schedule
 from fedchain.learning.worker.checkpoint import load_state, save_state
 from tests.support.learning.linear_client import new_client, schedule
 
@@ -89,3 +89,10 @@ def test_plain_sgd_forgets_its_momentum_between_rounds_and_momentum_does_not() -
     assert torch.equal(found["sgd", 1], found["momentum", 1])
     assert torch.equal(found["sgd", 1], found["sgd", 2])
     assert not torch.equal(found["momentum", 1], found["momentum", 2])
+
+
+def test_an_encryptor_s_adamw_has_torch_s_settings() -> None:
+    found, torch_s = adamw_schedule(0.001, 20, 64), torch.optim.AdamW([torch.zeros(1)]).defaults
+    assert (found.optimizer, found.epochs, found.batch_size, found.learning_rate) == ("adamw", 20, 64, 0.001)
+    settings = (found.weight_decay, (found.beta1, found.beta2), found.epsilon)
+    assert settings == (torch_s["weight_decay"], torch_s["betas"], torch_s["eps"])
