@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 REFRESH_S = 0.5
 
+LINES_OF_THEIR_OWN = frozenset(
+    {"stands", "conflict", "gathers", "peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"}
+)
+"""Values of a status that other lines tell."""
+
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 
 
@@ -92,7 +97,7 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     if answer.get("conflict"):
         yield f"{'conflict':18}{conflict_line(answer)}"
     for name, value in answer.items():
-        if name in ("stands", "conflict", "peers", "links", "convicted", "clocks_off", "refused", "numbers", "open"):
+        if name in LINES_OF_THEIR_OWN:
             continue
         label, _, unit = name.rpartition("_") if name.endswith(("_s", "_ms")) else (name, "", "")
         for place, text in enumerate(_texts(name, value, unit)):

@@ -190,6 +190,8 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
         return False, f"two blocks of height {now['conflict']['height']} are certified, and it joins neither chain"
     if not now["counts"]:
         return False, f"it does not count, and waits for {now['waiting_for']}"
+    if now["gathers"]:
+        return False, f"it posts nothing, and waits for {now['waiting_for']}"
     if now["catching_up_to"]:
         return False, f"it lacks the blocks up to height {now['catching_up_to']}"
     if now["failing"]:

@@ -121,6 +121,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
             if abs(offset := observed.clock_offsets_ms[member]) > CLOCK_OFF_MS
         },
         "conflict": plain_conflict(conflict),
+        "gathers": node.gathers(),
         "catching_up_to": node.catching_up_to(),
         "peers": [address(peer) for peer in by_number(service.peers, seats)],
         "links": {} if links is None else _links(service, links),

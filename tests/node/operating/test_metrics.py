@@ -28,6 +28,7 @@ class Member:
         truths = dict.fromkeys(("finished", "elector", "quorum_reachable", "silent"), False) | {"counts": True}
         named = {
             "electors_missing": [],
+            "gathers": 0,
             "convicted": [],
             "address": "me",
             "aggregator": "",

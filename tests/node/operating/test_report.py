@@ -11,6 +11,7 @@ from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
+from fedchain.node.core.events import PeersConnected, PeersDisconnected
 from fedchain.node.core.following.light_joining import LightJoining
 from fedchain.node.core.notices import HeadConflicts
 from fedchain.node.operating.console import show_service, status_lines
@@ -69,6 +70,20 @@ def test_without_them_the_status_says_nothing_of_a_conflict() -> None:
         assert found["conflict"] is None
         assert not [line for line in status_lines(found) if line.startswith("conflict")]
         assert not found["waiting_for"].startswith("its operator")
+
+
+def test_a_node_that_waits_for_others_before_it_begins_is_not_ready() -> None:
+    """With three of four a quorum is there, and still it posts and mines nothing."""
+    stage = Stage(genesis(4), 1, wait_for=4, is_heard=False)
+    stage.handle(PeersDisconnected((MEMBERS[0],)))
+    for other in MEMBERS[2:]:
+        stage.receive(stage.status(), other)
+    found = report_of(stage, MEMBERS[1])
+    assert _readiness(found) == (False, "it posts nothing, and waits for members: 3 of 4 are here")
+    assert not [line for line in status_lines(found) if line.startswith("gathers")]
+    stage.handle(PeersConnected((MEMBERS[0],)))
+    stage.tick(1)
+    assert _readiness(report_of(stage, MEMBERS[1])) == (True, "it takes part")
 
 
 def test_a_node_that_a_quorum_contradicts_waits_for_its_operator() -> None:
