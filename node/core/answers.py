@@ -132,6 +132,23 @@ class Answers:
         if (owed := self._late_posts_lacking()) is not None:
             yield owed
 
+    def reminder(self, peer: PublicKey, status: Status) -> PostMessage | None:
+        """A peer's own post for the open phase that still lacks its payload or parts here, if its ``status`` does not
+        show it; None if there is none.
+
+        Our status does not show such a post either. A peer that lost its memory before it gave the payload to anybody
+        would sign another one.
+        """
+        context = self._context
+        if status.head_hash != context.head.block_hash or not (context.contents.has_waiting or self._bulk.is_used):
+            return None
+        key = (*context.phase, peer)
+        waiting = context.contents.waiting(key)
+        own = waiting or next((post for post in self._bulk.gathering() if post.key == key), None)
+        if own is None or self._lacking(self._mark([peer]), status.posts) is None:
+            return None
+        return PostMessage(own, None)
+
     def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
         """Messages that answer ``question``; none if nothing is held."""
         context, is_open = self._context, self._context.head.height + 1

@@ -181,7 +181,7 @@ class Posts:
         pending = None if under_way is None else under_way.post
         if post in (held, pending):
             raise AlreadyKnown("post", f"{post.hash.hex()} is held")
-        first = held or context.contents.waiting(post) or pending
+        first = held or context.contents.waiting(post.key) or pending
         if first is None and payload is not None and self._is_known(post, payload):
             self._keep(post, payload)
             return True

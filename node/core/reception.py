@@ -210,6 +210,8 @@ class Reception:
         parts.catching_up.on_status(peer, status)
         for question in parts.answers.questions(status, parts.voting.agreement, parts.blocks.wanted):
             self._context.emit(Send(peer, question))
+        if (own := parts.answers.reminder(peer, status)) is not None:
+            self._context.emit(Send(peer, own))
         parts.announcing.on_status(peer, status)
         return _advance_if(parts.twins.may_end())
 

@@ -175,9 +175,9 @@ class ContentCache:
         """Whether a content that any peer may have is held or stored."""
         return content_hash in self._held or self._stored(content_hash) is not None
 
-    def waiting(self, post: Post) -> Post | None:
-        """The post of the same member and phase that waits for its payload; None if there is none."""
-        return self._waiting.get(post.key) if self._waiting else None
+    def waiting(self, key: PostKey) -> Post | None:
+        """The post of a member for a phase that waits for its payload; None if there is none."""
+        return self._waiting.get(key) if self._waiting else None
 
     def arriving(self) -> Iterator[tuple[Post, int]]:
         """Posts whose payloads are coming in several chunks, and the bytes that have come of each."""

@@ -57,6 +57,22 @@ def test_at_most_64_votes_are_handed_out_at_once() -> None:
     assert (len(first), set(then)) == (64, set(rest)), "a peer that asks again gets the others"
 
 
+def test_a_peer_that_forgot_its_post_is_sent_it_although_the_payload_never_came() -> None:
+    """No status shows the post; the peer would sign another one, and be convicted for both."""
+    stage = Stage(genesis(4, inline_size_max=0), contributes=False)
+    said, *_ = stage.others_posts()
+    author, other = said.sender, stage.others[-1]
+    assert author != other
+    stage.receive(PostMessage(said, None), author)
+    assert sent(stage.receive(stage.status(), author), PostMessage) == [PostMessage(said, None)]
+    told = stage.receive(stage.status(posts=stage.holds(author)), author)
+    told += stage.receive(stage.status(), other) + stage.receive(stage.status(head_hash=bytes(32)), author)
+    told += stage.receive(Chunk(said.payload_hash, 0, stage.chain.contents[said.payload_hash]), author)
+    assert stage.node.holds(said), "from now on it is asked for"
+    told += stage.receive(stage.status(), author)
+    assert sent(told, PostMessage) == []
+
+
 def test_at_most_64_posts_are_handed_out_at_once() -> None:
     stage = Stage(genesis(MANY))
     stage.post(*stage.chain.posts(members=stage.others))

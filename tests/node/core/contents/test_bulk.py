@@ -49,6 +49,15 @@ def judged(at: Stage) -> list[Hash]:
     return [post_hash for part in at.node._parts.bulk._fetching._parts.values() for post_hash in part.judged]
 
 
+def test_an_author_that_forgot_its_post_is_sent_it_although_its_parts_never_came() -> None:
+    at = stage()
+    item, payload = a_post(at, (GOOD, AGGREGATOR))
+    at.receive(PostMessage(item, payload))
+    assert not held(at, item)
+    assert sent(at.receive(at.status(), item.sender), PostMessage) == [PostMessage(item, None)]
+    assert sent(at.receive(at.status(), at.others[-1]), PostMessage) == []
+
+
 @pytest.mark.parametrize(
     ("number", "reader", "is_read"),
     [
