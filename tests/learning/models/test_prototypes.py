@@ -47,3 +47,9 @@ def test_the_nearest_prototype_gives_its_label() -> None:
     prototypes = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
     found = nearest_prototype(torch.tensor([[4.9, 0.0], [5.1, 0.0], [0.0, 9.0]]), torch.tensor([7, 3]), prototypes)
     assert found.tolist() == [7, 3, 7]
+
+
+def test_the_nearest_prototype_is_that_at_the_least_euclidean_distance() -> None:
+    """By the sum of the differences it would be the other one."""
+    prototypes = torch.tensor([[3.0, 0.0], [2.0, 2.0]])
+    assert nearest_prototype(torch.zeros(1, 2), torch.tensor([7, 8]), prototypes).tolist() == [8]

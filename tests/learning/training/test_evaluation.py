@@ -15,6 +15,13 @@ class Parrot(Model):
         return images.flatten(1), images.flatten(1)
 
 
+class Doubled(Parrot):
+    """Its embeddings are twice its images."""
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return 2 * images.flatten(1), images.flatten(1)
+
+
 def test_accuracy_and_loss_against_the_formula() -> None:
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     accuracy, loss = evaluate(Parrot(), logits, torch.tensor([0, 1, 1]))
@@ -30,6 +37,12 @@ def test_prediction_by_prototype() -> None:
     assert found.prototype_accuracy == 3 / 4
     backwards = evaluate_local(Parrot(), images, torch.tensor([0, 1, 0, 0]), prototypes.flip(0), torch.tensor([1, 0]))
     assert backwards.prototype_accuracy == 3 / 4, "a method of one's own may list them in any order"
+
+
+def test_the_term_beside_cross_entropy_sees_embeddings() -> None:
+    images = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    found = evaluate_local(Doubled(), images, torch.tensor([0, 1]), auxiliary=lambda one, labels: (1.0, one.sum()))
+    assert found.auxiliary_loss == 6.0
 
 
 def test_the_term_beside_cross_entropy_is_weighted_once() -> None:
