@@ -98,6 +98,9 @@ def bench_local_steps(*, quick: bool) -> Table:
     return table
 
 
+COMMITTEES = 10, 4
+"""Voters of the logistic regressions: as many as contributors, and the fewest that tolerate a liar."""
+
 ENCRYPTION = {
     "encrypt 384": ("≤ 0.02 s", 0.02),
     "encrypt 33,200": ("≤ 1.0 s", 1.0),
@@ -247,15 +250,16 @@ def main() -> None:
 
 def _training(name: str, data_dir: str, *, quick: bool) -> list[Table | str]:
     """The rows of a part with real training."""
-    turns = 1 if quick else 3
     few: dict[str, Any] = {"data_dir": data_dir} | ({"rounds": 3} if quick else {})
-    if name == "small-training":
-        return bench_training(DIGITS | few, "20 peers, FedAvg on digits", turns)
-    if name == "logistic":
-        return bench_training(LOGISTIC | few, "1,000 logistic regressions of which 10 are drawn, FedAvg", turns)
     both = ("fedavg", "FedAvg"), ("dfpl", "DFPL")
-    found = (bench_training(CNN | few | {"method": key}, f"20 peers, CNN, {title}", turns) for key, title in both)
-    return [SIDES, *(item for part in found for item in part)]
+    drawn = "1,000 logistic regressions of which 10 are drawn, FedAvg, committee of"
+    rows = {
+        "training": [(f"20 peers, CNN, {title}", CNN | {"method": key}) for key, title in both],
+        "small-training": [("20 peers, FedAvg on digits", DIGITS)],
+        "logistic": [(f"{drawn} {size}", LOGISTIC | {"committee_size": size}) for size in COMMITTEES],
+    }[name]
+    found = (bench_training(scenario | few, label, 1 if quick else 3) for label, scenario in rows)
+    return [*([SIDES] if name == "training" else []), *(item for part in found for item in part)]
 
 
 def is_readable(dataset: str, data_dir: str) -> bool:

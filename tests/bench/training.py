@@ -31,13 +31,12 @@ LOGISTIC = {
     "peers": 1_000,
     "rounds": 105,
     "contributors_per_round": 10,
-    "committee_size": 10,
     "idle_sleep": True,
     "proof_function": "sha256d",
     "version": 2,
     **UNMEASURED,
 }
-"""Small models, of clients that are drawn from many; the others sleep."""
+"""Small models, of clients that are drawn from many, as the voters are; the others sleep."""
 
 CARD_DISTANCE_MAX = 0.04
 """Largest relative distance between what two sides have learned on a card, whose kernels for one model and for a batch
