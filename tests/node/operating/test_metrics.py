@@ -36,6 +36,7 @@ class Member:
             "clocks_off": {},
             "clock_offset_ms": 0,
             "failing": "",
+            "not_counted": "",
             "method_fails": "",
             "stands": None,
             "conflict": None,
