@@ -98,6 +98,19 @@ def game() -> tuple[Forecasts, list[tuple[int, Outcome]], Learner]:
 Game = tuple[Forecasts, list[tuple[int, Outcome]], Learner]
 
 
+def test_forecasts_and_answers_are_made_under_the_key_that_the_member_has_by_then(
+    game: Game, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecasts, _, learner = game
+    made, key = list[object](), bytes(range(32))
+    monkeypatch.setattr(learner, "take_key", lambda client, key: made.append((client, key)))
+    monkeypatch.setattr(learner, "foresee", lambda *asked, **how: made.append("foreseen"))
+    forecasts.make(0, Question(1, "update", 1, b"", key=key))
+    assert made == [(1, key), "foreseen"]
+    answer(learner, Question(1, "update", 1, b"", key=key), None)
+    assert made == [(1, key), "foreseen", (1, key)]
+
+
 def test_a_forecast_answers_the_same_question_alone(game: Game) -> None:
     forecasts, ended, _ = game
     for number, other in enumerate(
