@@ -180,6 +180,12 @@ def test_annealing_alone_takes_more_steps_of_the_base() -> None:
         assert client.steps == 2 * passes == method.planned_steps(method.phases[0], EXAMPLES, number)
 
 
+def test_where_a_round_is_so_many_steps_these_are_annealed() -> None:
+    method, client = FedEds(sharing=False, local_epochs=0, local_steps=2, batch_size=4), client_of()
+    method.update(client, round_of(1))
+    assert client.steps == method.planned_steps(method.phases[0], EXAMPLES, 1) == 5 * 2
+
+
 def test_sharing_alone_takes_as_many_steps_as_the_base() -> None:
     """S2."""
     method = FedEds(annealing=False, batch_size=5)
@@ -289,6 +295,7 @@ def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel
     method = build_method("fededs", {**FEW, "pixel_type": pixel_type, "batch_size": 4})
     assert isinstance(method, FedEds)
     client, parts = client_of(40), Parts()
+    client.index = 2
     before = read_state(client.model)
     posted = method.encrypt(client, round_of(0, parts))
     assert torch.equal(read_state(client.model), before), "the model is the common one again"
@@ -305,7 +312,7 @@ def test_the_setup_shows_encrypted_images_with_what_the_model_says_of_them(pixel
     FedAvg(**own, local_epochs=2).update(again, round_of(1))
     assert isinstance(again.model, PooledModel)
     with torch.no_grad():
-        said = torch.softmax(again.model.forward_through(stochastic_layer(0, 64), images), dim=1)
+        said = torch.softmax(again.model.forward_through(stochastic_layer(2, 64), images), dim=1)
     torch.testing.assert_close(torch.from_numpy(part["teacher"]), said)
 
 
