@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from fedchain.learning.config import LearningConfig
+from fedchain.learning.privacy.ledger import Memory, PrivacyLedger
 from fedchain.learning.worker.client_state import is_saved, restore_client, save_client
 from fedchain.learning.worker.learner import Learner
+from fedchain.learning.worker.stores import Stores
+from tests.support.learning.federation import config, secrets_of
 
 CONFIG = LearningConfig(clients=2, hyperparameters={"local_steps": 1})
 
@@ -18,6 +21,18 @@ def test_a_client_goes_on_in_another_process_as_it_would_have_here(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["client"]
     restore_client(there, 0, tmp_path / "client")
     assert there.checkpoint(0) == here.checkpoint(0)
+
+
+def test_what_a_client_has_released_goes_with_it(tmp_path: Path) -> None:
+    """Else its budget would begin anew wherever it goes on."""
+    first, second = PrivacyLedger(0, Memory()), PrivacyLedger(0, Memory())
+    chosen = config("dfpl", gradient_noise=6.0, prototype_noise=6.0)
+    here = Learner(chosen, stores=Stores(secrets_of, lambda client: first))
+    there = Learner(chosen, stores=Stores(secrets_of, lambda client: second))
+    here.contribute(0, "update", 1, b"")
+    save_client(here, 0, tmp_path / "client")
+    restore_client(there, 0, tmp_path / "client")
+    assert [*second.entries()] == [*first.entries()] != []
 
 
 def test_a_full_disk_is_that_of_the_state_s_file(tmp_path: Path) -> None:
