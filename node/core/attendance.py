@@ -58,12 +58,12 @@ class Attendance:
         A whole turn would do one thing besides: tell the operator that this node still listens for others before it
         speaks. That is then told at the next tick at the latest.
         """
-        context, quorum_ms = self._context, self._context.clock.quorum_ms
+        context, until_ms = self._context, self._quiet_until_ms
         if context.ledger.entries:
             return False
         if context.mempool.changes >= self._quiet_below or self._longest in context.mempool.posts(context.phase):
             self.look()
-            if not self._lacking or context.clock.quorum_ms != quorum_ms:
+            if not self._lacking or self._quiet_until_ms != until_ms:  # a whole turn asks to be woken then
                 return False
         return self._quiet_until_ms is None or context.now.ms < self._quiet_until_ms
 

@@ -9,6 +9,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Effect, Tell
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Listening
+from fedchain.simulator.disturbances import Fault
 from tests.support.chain.builders import SumRules, double_vote, genesis, keys
 from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import Stage
@@ -29,7 +30,17 @@ def test_knowledge_as_large_as_the_method_leaves_it_is_fetched(said: int, most: 
     assert node._parts.refill._downloads.size_max == most
 
 
-@pytest.mark.parametrize("values", [{}, {"loss": 0.15, "replay": 0.1}, {"committee_size": 5, "degree": 4}])
+SLOW_AND_GONE = (
+    *(Fault(at_s=0, kind="slow", peers=(peer,), factor=factor) for peer, factor in ((6, 3.0), (7, 6.0), (8, 9.0))),
+    Fault(at_s=30, kind="crash", peers=(9,)),
+)
+"""The wait for the one that is gone ends when a slower one's post has come."""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"loss": 0.15, "replay": 0.1}, {"committee_size": 5, "degree": 4}, {"rounds": 12, "faults": SLOW_AND_GONE}],
+)
 def test_a_whole_turn_would_only_have_told_that_the_node_still_listens(
     values: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +63,7 @@ def test_a_whole_turn_would_only_have_told_that_the_node_still_listens(
     monkeypatch.setattr(Attendance, "waits_for_more", never_waits)
     monkeypatch.setattr(Attendance, "quiet", lambda _: Quiet(0, None, None))  # posts in lulls take whole turns, too
     monkeypatch.setattr(Node, "_advance", watched)
-    run_trivial(trivial_scenario(peers=10, rounds=3, **values))
+    run_trivial(trivial_scenario(peers=10, **values))
     assert len(quiet_turns) > 50
     assert [item for item in would_have if not (isinstance(item, Tell) and isinstance(item.notice, Listening))] == []
 
