@@ -206,7 +206,7 @@ def test_nobody_sleeps_while_only_sleepers_know_what_the_others_need(monkeypatch
     scenario = trivial_scenario(
         peers=20,
         rounds=20,
-        seed=0,
+        seed=9,
         contributors_per_round=4,
         committee_size=3,
         idle_sleep=True,
