@@ -71,9 +71,11 @@ class PartFolder:
         with contextlib.suppress(PartMissing):
             self.read(part_hash)  # what is damaged is written again
             return
-        is_new = not path.parent.exists()
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        if self._is_durable and next(path.parent.iterdir(), None) is None:  # new, or a crash came before it was durable
+            sync_folder(self._folder)
+            sync_folder(self._folder.parent)
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
             with naming(path), open(descriptor, "wb") as file:
@@ -88,8 +90,6 @@ class PartFolder:
             raise
         if self._is_durable:
             sync_folder(path.parent)
-            if is_new:
-                sync_folder(self._folder)
 
     def keep_only(self, needed: Collection[Hash]) -> None:
         """Delete all files but those of `needed` parts, also files that a crash left half-written."""

@@ -58,6 +58,29 @@ def test_a_full_disk_leaves_nothing_half_written(
     assert folder.size_bytes() == 0
 
 
+def test_a_part_and_each_new_name_above_it_are_on_the_disk_when_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A post that lists it is said next. Nobody else has the part."""
+    synced, data = list[Path](), b"part"
+    folder = PartFolder(tmp_path / "parts")
+    place = tmp_path / "parts" / sha256(data).hex()[:2]
+    monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink()))
+    folder.write(sha256(data), data)
+    names, of_part = [tmp_path / "parts", tmp_path], synced[2]
+    assert synced == [*names, of_part, place]
+    assert of_part.suffix == ".part"
+    (place / sha256(data).hex()).unlink()
+    synced.clear()
+    folder.write(sha256(data), data)
+    assert synced[:2] == names, "a crash may have come before they were"
+    synced.clear()
+    (place / "another").touch()
+    (place / sha256(data).hex()).unlink()
+    folder.write(sha256(data), data)
+    assert synced == [of_part, place]
+
+
 def test_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
     folder = PartFolder(tmp_path)
     (tmp_path / "ab").mkdir()
