@@ -3,12 +3,12 @@
 All of it is a pure function of the node's memory.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple, assert_never
 
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.post import Post
+from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
@@ -66,10 +66,16 @@ class _ShownPosts(NamedTuple):
 
 
 class Answers:
-    """Reads a node's memory on behalf of its peers."""
+    """Reads a node's memory on behalf of its peers.
 
-    def __init__(self, context: Context, bulk: BulkParts) -> None:
-        self._context, self._bulk = context, bulk
+    Args:
+        context: the node's memory.
+        bulk: parts that posts list.
+        unshown: see :meth:`fedchain.node.core.posts.Posts.unshown`.
+    """
+
+    def __init__(self, context: Context, bulk: BulkParts, unshown: Callable[[PostKey], Post | None]) -> None:
+        self._context, self._bulk, self._unshown = context, bulk, unshown
         self._shown = _ShownPosts((-1, -1), 0, 0, b"")
 
     def status(self, agreement: Agreement) -> Status:
@@ -133,18 +139,15 @@ class Answers:
             yield owed
 
     def reminder(self, peer: PublicKey, status: Status) -> PostMessage | None:
-        """A peer's own post for the open phase that still lacks its payload or parts here, if its ``status`` does not
+        """A peer's own post for the open phase that does not count here yet, or never will, if its ``status`` does not
         show it; None if there is none.
 
-        Our status does not show such a post either. A peer that lost its memory before it gave the payload to anybody
-        would sign another one.
+        Our status does not show such a post either. A peer that lost its memory meanwhile would sign another one.
         """
         context = self._context
-        if status.head_hash != context.head.block_hash or not (context.contents.has_waiting or self._bulk.is_used):
+        if status.head_hash != context.head.block_hash:
             return None
-        key = (*context.phase, peer)
-        waiting = context.contents.waiting(key)
-        own = waiting or next((post for post in self._bulk.gathering() if post.key == key), None)
+        own = self._unshown((*context.phase, peer))
         if own is None or self._lacking(self._mark([peer]), status.posts) is None:
             return None
         return PostMessage(own, None)

@@ -284,6 +284,13 @@ class Posts:
                 if item.stage is _Stage.EARLY:
                     self._check(item.post, item.payload)
 
+    def unshown(self, key: PostKey) -> Post | None:
+        """The post of a member for a phase that is known here and does not count, so that no status shows it: it waits
+        for its payload, for a check or for parts, or is useless. None if there is none."""
+        context, item = self._context, self._under_way.get(key) if self._under_way else None
+        found = context.contents.waiting(key) if item is None else item.post
+        return found or (context.mempool.useless.get(key) if context.mempool.useless else None)
+
     def waiting_payloads(self) -> set[Hash]:
         """Payloads of posts that are not in the mempool yet."""
         return {item.post.payload_hash for item in self._under_way.values()}

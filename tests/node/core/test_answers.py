@@ -1,5 +1,7 @@
 """Answers: what was asked for and nothing else, bounded in number and bytes, however much is held."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedchain.chain.block import Block
@@ -24,6 +26,8 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core import answers
+from fedchain.node.core.events import Computed
+from fedchain.node.core.jobs import Job
 from tests.support.chain.builders import genesis, keys, payload, post
 from tests.support.chain.changes import living_genesis
 from tests.support.node.stage import PREVOTE, Stage, sent
@@ -71,6 +75,26 @@ def test_a_peer_that_forgot_its_post_is_sent_it_although_the_payload_never_came(
     assert stage.node.holds(said), "from now on it is asked for"
     told += stage.receive(stage.status(), author)
     assert sent(told, PostMessage) == []
+
+
+@pytest.mark.parametrize("is_useless", [False, True])
+def test_a_peer_that_forgot_its_post_is_sent_it_while_it_is_checked_and_if_it_is_useless(is_useless: bool) -> None:
+    """Checks may queue up for longer than a peer listens for its own key."""
+    stage, jobs = Stage(genesis(4), contributes=False), list[Job]()
+    stage.victim._verbs = replace(stage.victim._verbs, compute=jobs.append)
+    author, other = stage.others[0], stage.others[1]
+    data = b"no payload of the method's" if is_useless else payload(1)
+    said = post(stage.chain.key(author), stage.genesis, 1, data)
+    stage.receive(PostMessage(said, data), author)
+    (job,) = jobs
+    for _ in range(2):
+        assert sent(stage.receive(stage.status(), author), PostMessage) == [PostMessage(said, None)]
+        assert sent(stage.receive(stage.status(), other), PostMessage) == []
+        if is_useless:
+            stage.handle(Computed(job, stage.node._context.checks.run(job)))
+    assert sent(stage.receive(stage.status(posts=stage.holds(author)), author), PostMessage) == []
+    stage.handle(Computed(job, stage.node._context.checks.run(job)))
+    assert stage.node.holds(said) != is_useless
 
 
 def test_at_most_64_posts_are_handed_out_at_once() -> None:
