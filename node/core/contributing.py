@@ -37,7 +37,8 @@ class Contributing:
     """Contributes to each phase once.
 
     Work on a phase that closes goes on if its post may be counted late: then it is posted, and the next one begins with
-    the newest knowledge. There is one piece of work at a time, so what is older than that is given up.
+    the newest knowledge. There is one piece of work at a time, so what is older than that is given up. A silent node
+    posts nothing late: its key may have posted to that phase, and no status shows late posts.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Contributing:
         phase = self._phase_of_work()
         if phase is None:
             return
-        is_over = phase != self._context.phase and self._late_phase() is None
+        is_over = phase != self._context.phase and (self._late_phase() is None or self._is_silent())
         if is_over or not self._context.journal.allows_post(*phase):
             self._computed, self._is_working = None, False
 

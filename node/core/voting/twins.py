@@ -126,9 +126,8 @@ class Twins:
         author = statement.voter if isinstance(statement, Vote) else statement.sender
         if author != context.me or context.journal.vouches_for(statement) or statement in self._ahead:
             return
-        height = self._height_of(statement)
-        if not context.head.height < height <= context.head.height + HEIGHTS_AHEAD:
-            return  # a statement about a closed height contradicts nothing any more
+        if not self._may_be_contradicted(statement):
+            return
         if context.is_signed(author, statement):  # otherwise it is refused when it is processed
             self._raise_alarm(statement)
 
@@ -180,6 +179,13 @@ class Twins:
             context.write_journal(context.journal.adopt(statement, context.genesis.late_rounds, settled))
         elif len(self._ahead) < AHEAD_MAX:
             self._ahead.append(statement)
+
+    def _may_be_contradicted(self, statement: Statement) -> bool:
+        """Whether another one could be signed in its place: its height is near, or its post may be counted late."""
+        head = self._context.head
+        if not isinstance(statement, Vote) and head.owed_to(statement.key) is not None:
+            return True
+        return head.height < self._height_of(statement) <= head.height + HEIGHTS_AHEAD
 
     def _is_over(self, alarm: _Alarm) -> bool:
         """Whether the silence has lasted long enough.

@@ -233,7 +233,38 @@ def test_late_work_is_given_up_when_our_key_turns_out_to_have_posted() -> None:
     assert stage.node.head.owed_to(said.key) is not None, "nobody has the payload of the first post"
     posts = [message.post for message in published(stage.victim.effects[before:], PostMessage)]
     assert [post for post in posts if post.round == 2] == [], "the second one would convict it"
-    assert asked_to_contribute(stage.victim.effects)[-1] == (3, 0), "it went on at once"
+    assert asked_to_contribute(stage.victim.effects[before:])[0] == (3, 0), "it went on at once"
+    check_promises(stage.victim)
+
+
+def test_a_node_that_is_silent_when_its_phase_closes_posts_nothing_late() -> None:
+    """The process lost its journal, and no status shows the post that its key has said before."""
+    stage = at_work(8)
+    stage.victim.journal = Journal()
+    stage.restart(is_heard=False)
+    stage.contribute(7, 2)
+    before = len(stage.victim.effects)
+    pass_by(stage)
+    assert stage.node.is_silent()
+    stage.wait(10)
+    assert not stage.node.is_silent()
+    assert published(stage.victim.effects[before:], PostMessage) == []
+    assert asked_to_contribute(stage.victim.effects[before:]) == [(3, 0)], "it went on at once"
+
+
+def test_late_work_is_given_up_when_an_earlier_post_is_heard_after_its_phase() -> None:
+    """Its payload has to be fetched, which takes longer than the work."""
+    stage = at_work(8)
+    said = sign_post(stage.victim.key, stage.genesis.chain_id, 2, 0, payload(9))
+    stage.victim.journal = Journal()
+    stage.restart()
+    stage.wait(6)
+    pass_by(stage)
+    assert not stage.node.is_silent()
+    assert stage.node.head.owed_to(said.key) is not None
+    stage.receive(PostMessage(said, None))
+    assert published(stage.contribute(7, 2), PostMessage) == [], "it would convict us"
+    assert stage.node.journal.posts == (said,)
     check_promises(stage.victim)
 
 
