@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -222,11 +223,12 @@ class Experiment:
             **variant.hyperparameters,
             **variant.in_cell.get(cell.name, {}),
         }
-        if variant.rounds_hyperparameter:
-            total = values.get("rounds", Scenario().rounds)
-            values["rounds"] = settings[variant.rounds_hyperparameter] = min(rounds or total, total)
         try:
             scenario = scenario_from_dict({**values, "hyperparameters": settings})
+            if variant.rounds_hyperparameter:
+                total = min(rounds or scenario.rounds, scenario.rounds)
+                settings[variant.rounds_hyperparameter] = total
+                scenario = replace(scenario, rounds=total, hyperparameters=settings)
             scenario.validate()
         except (ScenarioError, ConfigurationError) as error:
             places = (variant.name, self.variants), (cell.name, self.cells)
@@ -298,6 +300,7 @@ def load_experiment(path: Path) -> Experiment:
 
 def validate_experiment(experiment: Experiment) -> None:
     """Raise ScenarioError for the first error, such as a name that is unknown or given twice."""
+    _expect_printable(experiment)
     if not is_file_name(experiment.name):
         raise ScenarioError(f"name is {experiment.name!r}, it must be the name of a folder")
     if not experiment.seeds:
@@ -308,6 +311,12 @@ def validate_experiment(experiment: Experiment) -> None:
     for names, what in ((cells, "cell"), (variants, "variant"), (columns, "column")):
         if len(set(names)) < len(names):
             raise ScenarioError(f"has two {what}s of one name among {', '.join(map(repr, names))}")
+    if not isinstance(settings := experiment.scenario.get("hyperparameters", {}), Mapping):
+        raise ScenarioError(f"scenario hyperparameters is {settings!r}, it must be a table")
+    several: Sequence[Cell | Variant] = (*experiment.cells, *experiment.variants)
+    for item in several:
+        if "hyperparameters" in item.scenario:
+            raise ScenarioError(f"{item.name} has hyperparameters in its scenario, they stand beside it")
     for metric in experiment.curves:
         _expect_known("curves", metric, METRICS)
     if experiment.reference:
@@ -318,6 +327,26 @@ def validate_experiment(experiment: Experiment) -> None:
         column.validate(variants)
     for variant in experiment.variants:
         variant.validate(cells, len(experiment.columns))
+
+
+def _expect_printable(experiment: Experiment) -> None:
+    """Refuse what would disturb the terminal, or the tables and files around it: a stranger may have written the file.
+
+    Sentences may have several lines, and names may have other blanks than the usual one.
+    """
+    kinds: Mapping[str, Sequence[Cell | Variant | Column]]
+    kinds = {"cell": experiment.cells, "variant": experiment.variants, "column": experiment.columns}
+    names = [(f"name of a {kind}", item.name) for kind, items in kinds.items() for item in items]
+    for what, text in (("name", experiment.name), ("title", experiment.title), *names):
+        if not _is_printable(text):
+            raise ScenarioError(f"{what} is {text!r}, it must be printable and of one line")
+    for what, text in (("source", experiment.source), ("scale", experiment.scale), ("note", experiment.note)):
+        if not all(map(_is_printable, re.split(r"[\n\t]", text))):
+            raise ScenarioError(f"{what} is {text!r}, it must be printable")
+
+
+def _is_printable(text: str) -> bool:
+    return all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in text)
 
 
 def _expect_known(name: str, value: Any, known: Sequence[str]) -> None:

@@ -1,10 +1,13 @@
 """`fedchain node check`."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from fedchain.chain.genesis import Genesis
 from fedchain.cli.main import app
 from fedchain.node.config import NodeConfig
 from tests.support.node.checked import config as config
@@ -33,3 +36,14 @@ def test_the_command_answers_programs_in_json(config: NodeConfig) -> None:
     assert answer["ok"] is True
     assert {item["outcome"] for item in answer["checks"]} == {"ok", "warn"}
     assert json.loads(run(config, "--json", "--set", "metrics=here").stdout)["ok"] is False
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_founding_document_of_a_stranger_does_not_speak_to_the_terminal(config: NodeConfig) -> None:
+    path = Path(config.genesis)
+    founded = Genesis.decode(path.read_bytes())
+    task = dict(founded.learning) | {"method": json.dumps("fed\x1b[31mavg")}
+    path.write_bytes(replace(founded, learning=tuple(sorted(task.items()))).encode())
+    lines = run(config).stdout.split("\n")
+    assert [line for line in lines if "fed\ufffd[31mavg" in line]
+    assert all(line.isprintable() for line in lines), lines

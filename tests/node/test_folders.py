@@ -207,6 +207,14 @@ def test_the_command_lists_runs_in_words_and_for_programs(tmp_path: Path) -> Non
     assert run("runs", tmp_path / "empty").stdout == f"no run or node in {tmp_path / 'empty'}\n"
 
 
+@pytest.mark.parametrize("text", [r'method = "fed\u001b[31mavg"', r'dataset = "digits\nnode  fedavg"'])
+def test_what_a_stranger_wrote_into_a_run_neither_colours_nor_adds_a_line(tmp_path: Path, text: str) -> None:
+    (simulated(tmp_path / "one") / "scenario.toml").write_text(text)
+    said = run("runs", tmp_path).stdout
+    assert len(said.splitlines()) == 2
+    assert all(letter.isprintable() for letter in said.replace("\n", "")), said
+
+
 # nodes
 
 

@@ -10,6 +10,7 @@ from fedchain.cli.common.command import clear_errors
 from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT
 from fedchain.cli.common.start_options import with_node_options
 from fedchain.cli.keys import unlock_key
+from fedchain.wording import printable
 
 TIMEOUT_S = 3.0
 """Seconds that one bootstrap peer may take to answer."""
@@ -42,7 +43,7 @@ def check(
         ):
             findings.append(finding)
             if not as_json:
-                typer.echo(f"{finding.outcome.value:5} {finding.name:10} {finding.text}")
+                typer.echo(f"{finding.outcome.value:5} {finding.name:10} {printable(finding.text)}")
         failed = [finding.name for finding in findings if finding.outcome is Outcome.FAIL]
         if as_json:
             checks = [{"outcome": item.outcome.value, "name": item.name, "text": item.text} for item in findings]

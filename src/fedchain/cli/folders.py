@@ -7,6 +7,7 @@ import typer
 
 from fedchain.cli.common.command import clear_errors
 from fedchain.files.layout import RUNS_FOLDER
+from fedchain.wording import printable
 
 HEADINGS = ("kind", "method", "data", "peers", "rounds", "accuracy", "changed", "state", "folder")
 
@@ -46,7 +47,7 @@ def _cells(row: Any) -> tuple[str, ...]:
     from fedchain.node.operating.console import percent
 
     process = "" if row.pid is None else f", process {row.pid}, waits for {row.waiting_for}"
-    return (
+    cells = (
         row.kind,
         row.method,
         row.data,
@@ -57,3 +58,4 @@ def _cells(row: Any) -> tuple[str, ...]:
         f"{row.state}{process}",
         row.folder,
     )
+    return tuple(map(printable, cells))

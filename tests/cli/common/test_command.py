@@ -94,6 +94,13 @@ def test_systemd_starts_again_what_a_start_may_mend_and_no_key_that_speaks_elsew
     assert ended.value.exit_code == code
 
 
+def test_a_file_of_a_stranger_does_not_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A key or a name that is wrong stands in the line that says so."""
+    with pytest.raises(typer.Exit), clear_errors():
+        raise NodeConfigError("no such key: \x1b]0;pwned\x07\x9b2J\n a")
+    assert capsys.readouterr().err == "fedchain: no such key: \ufffd]0;pwned\ufffd\ufffd2J a\n"
+
+
 def test_killed_training_processes_are_no_wrong_input() -> None:
     with pytest.raises(typer.Exit) as ended, clear_errors():
         raise WorkerDiedError("training process train-0 ended with exit code -9")

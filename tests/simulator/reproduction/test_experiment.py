@@ -122,9 +122,31 @@ def test_settings_of_one_meaning_are_one_run() -> None:
         ('"tiny"', '"/elsewhere"', "name is '/elsewhere', it must be the name of a folder"),
         ('"tiny"', '""', "name is '', it must be the name of a folder"),
         ('"tiny"', '".."', r"name is '\.\.', it must be the name of a folder"),
+        ('"tiny"', r'"t\u001b[31my"', r"name is 't\\x1b\[31my', it must be printable and of one line"),
+        (
+            '"A tiny table"',
+            r'"A\u001b]0;b\u0007"',
+            r"title is 'A\\x1b\]0;b\\x07', it must be printable and of one line",
+        ),
+        ('"A tiny table"', r'"A\ntable"', r"title is 'A\\ntable', it must be printable and of one line"),
+        ('"few"', r'"few |\n| more"', r"name of a cell is 'few |\\n| more', it must be printable and of one line"),
+        ('"FedAvg, after"', r'"\u202egvAdeF"', r"name of a variant is '\\u202egvAdeF', it must be printable"),
+        ("[scenario]", '[[columns]]\nname = "\\r"\n[scenario]', r"name of a column is '\\r', it must be printable"),
+        ('"Somebody, Table I"', r'"Some\u009bbody"', r"source is 'Some\\x9bbody', it must be printable"),
+        ('title = "', r'note = "a\n\u001b[2J"' + '\ntitle = "', r"note is 'a\\n\\x1b\[2J', it must be printable"),
         ("seeds = [0, 1]", 'seeds = ["a"]', r"seeds\[0\] is 'a', it must be of type int"),
         ("{ few = [50.0] }", '{ few = ["x"] }', r"paper few\[0\] is 'x', it must be of type float"),
         ("{ few = [50.0] }", "3", "paper is 3, it must be a table"),
+        (
+            "[scenario.hyperparameters]\nlocal_steps = 2",
+            "hyperparameters = 3",
+            "hyperparameters is 3, it must be a table",
+        ),
+        (
+            "scenario = { classes_avg = 2 }",
+            "scenario = { hyperparameters = { local_steps = 3 } }",
+            "few has hyperparameters in its scenario, they stand beside it",
+        ),
         ("scenario = { classes_avg = 2 }", "scenario = 3", "scenario is 3, it must be a table"),
         ("[scenario]", '[[columns]]\nfraction = "a"\n[scenario]', "fraction is 'a', it must be of type float"),
     ],
@@ -132,6 +154,11 @@ def test_settings_of_one_meaning_are_one_run() -> None:
 def test_a_mistake_in_the_file_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         load(tmp_path, TABLE.replace(old, new))
+
+
+def test_sentences_may_have_several_lines_and_names_blanks_that_do_not_break(tmp_path: Path) -> None:
+    text = TABLE.replace('"A tiny table"', r'"5\u00a0°, 中"').replace('"Somebody, Table I"', r'"Somebody,\n\tTable I"')
+    assert load(tmp_path, text).title == "5\u00a0°, 中"
 
 
 def test_runs_are_shared_by_columns_unless_the_method_knows_the_number_of_rounds(tmp_path: Path) -> None:
@@ -178,6 +205,12 @@ def test_cells_that_are_numbers_of_rounds_are_a_search_and_others_are_none(tmp_p
     assert not load(tmp_path, sought).is_search
     assert load(tmp_path, rounds).is_search
     assert not load(tmp_path, rounds.replace('seek = "highest"', "")).is_search
+
+
+def test_a_number_of_rounds_that_is_none_is_one_clear_line_where_the_method_knows_it(tmp_path: Path) -> None:
+    text = TABLE.replace('{ method = "fedavg" }', '{ method = "swim" }\nrounds_hyperparameter = "rounds"')
+    with pytest.raises(ScenarioError, match="scenario rounds is 'many', it must be of type int"):
+        list(load(tmp_path, text.replace("rounds = 1\n", 'rounds = "many"\n')).runs({}))
 
 
 def test_seeds_beyond_those_that_are_listed_go_on_counting() -> None:

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_DIFFERENT, EXIT_INTERRUPTED
 from fedchain.cli.common.hangup import drop_output, is_hung_up
-from fedchain.wording import first_error
+from fedchain.wording import first_error, printable
 
 METHOD_HELP = (
     "Learning method: a name that `fedchain methods` lists, or FILE.py:Class or module:Class. Nodes import it by the "
@@ -128,7 +128,7 @@ class Complaints:
             logging.getLogger("fedchain.node").error("%s", text)
             return
         try:
-            print(f"fedchain: {text}", file=sys.stderr)
+            print(f"fedchain: {printable(text)}", file=sys.stderr)
         except OSError as error:
             if not is_hung_up(error):
                 raise
