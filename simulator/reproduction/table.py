@@ -144,7 +144,7 @@ def _values(
             reference = experiment.variant(column.of)
             others = result(cell, reference, seed, column)
             metric = column.metric or reference.metric
-            mark = None if others is None else best_of(others.rows, metric)
+            mark = None if others is None else best_of(_counted(others, column), metric)
             mark = None if mark is None else mark * column.fraction
         if run is not None and mark is not None:
             yield seed, value_of(run, column, column.metric or variant.metric, mark)
@@ -160,7 +160,7 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
     Raises:
         ScenarioError: the run did not measure ``metric``, or what is to be summed.
     """
-    counted = result.rows[: column.rounds or None]
+    counted = _counted(result, column)
     known = [(row["round"], float(row[metric])) for row in counted if row.get(metric) is not None]
     if result.diverged and column.statistic not in ("reach", "best"):
         return None
@@ -186,6 +186,11 @@ def value_of(result: Result, column: Column, metric: str, mark: float = 0.0) -> 
         case _:
             chosen = statistics.mean(values[-5:])
     return chosen * scale_of(metric)
+
+
+def _counted(result: Result, column: Column) -> Rows:
+    """The first rounds of a run, which count in a column."""
+    return result.rows[: column.rounds or None]
 
 
 def _spent(rows: Rows, column: Column) -> float | None:

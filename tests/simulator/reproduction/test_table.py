@@ -125,6 +125,18 @@ def test_a_mark_is_the_best_of_the_same_seed(tmp_path: Path) -> None:
     assert entries["FedAvg, before", "few", "half"].by_seed == {0: 2.0, 1: 2.0}
 
 
+def test_a_mark_is_the_best_of_the_rounds_that_count(tmp_path: Path) -> None:
+    """It was that of all rounds, which a column of the first ones cannot reach."""
+    text = TABLE.replace("[scenario]", REACH + "[scenario]", 1).replace("[50.0]", "[nan, 2, 10.0, 1.0]")
+    experiment = load(tmp_path, text)
+    accuracies = ((1, 0.1), (2, 0.4), (3, 0.9))
+    give_all(experiment, tmp_path, [{"round": number, "taa": taa, "taa_received": taa} for number, taa in accuracies])
+    for counted, reached in ((0, 3.0), (2, 2.0), (1, 1.0)):
+        column = replace(experiment.columns[1], rounds=counted)
+        entries = tabulate(replace(experiment, columns=(column,)), tmp_path, {})
+        assert {entry.mean for entry in entries} == {reached}
+
+
 def test_what_was_not_measured_in_the_last_round_is_not_what_was_reached_there(tmp_path: Path) -> None:
     """The accuracy of newcomers, of whom there were none any more, stood beside that of all in a later round."""
     experiment = load(tmp_path)
