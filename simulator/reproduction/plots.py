@@ -11,7 +11,7 @@ from typing import Any
 from fedchain.files.spool import write_whole
 from fedchain.simulator.palette import bar_style, colour, line_style
 from fedchain.simulator.pictures import write_picture
-from fedchain.simulator.reproduction.experiment import Cell, Experiment, Variant, key_of
+from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.markdown import best_entry
 from fedchain.simulator.reproduction.table import PERCENT, Entry, deviation_of, read_result, scale_of
 
@@ -46,7 +46,7 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
     figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
     for axes, column in zip(figure.subplots(panels, squeeze=False)[:, 0], experiment.columns, strict=True):
         shown = [entry for entry in entries if entry.column == column.name and entry.known]
-        axes.set_title(column.name, fontsize=9)
+        axes.set_title(_plain(column.name), fontsize=9)
         if plot == "map":
             _draw_map(figure, axes, experiment, shown)
             continue
@@ -58,12 +58,12 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
                     axes.plot([cells.index(best.cell)], [best.mean], marker="*", markersize=13, color=colour(place))
         if any(entry.paper is not None for entry in shown):
             axes.scatter([], [], marker="_", s=160, color="black", label="paper")
-        axes.set_xticks(range(len(cells)), cells)
+        axes.set_xticks(range(len(cells)), [*map(_plain, cells)])
         axes.set_xlim(-0.5, len(cells) - 0.5)  # also of cells in which nothing can be drawn
         metrics = {column.metric or variant.metric for variant in experiment.variants}
-        axes.set_ylabel(f"round that reaches {column.fraction:g} of {column.of}" if column.of else _label(metrics))
+        axes.set_ylabel(_reached(column, metrics) if column.statistic == "reach" else _label(metrics))
         lowest = min((min(entry.known) for entry in shown), default=0.0)
-        if plot == "bars" and scale_of(metrics.copy().pop()) == PERCENT and not column.of:
+        if plot == "bars" and {entry.kind for entry in shown} == {"accuracy"}:
             axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
         if shown:
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
@@ -78,14 +78,14 @@ def _draw_variant(
     at = [cells.index(entry.cell) + offset for entry in own]
     means = [statistics.mean(entry.known) for entry in own]
     if plot == "lines":
-        axes.plot(at, [*map(_drawable, means)], label=name, **line_style(place, variants))
+        axes.plot(at, [*map(_drawable, means)], label=_plain(name), **line_style(place, variants))
     elif plot == "boxes":
         face = bar_style(place)
         boxes = [[*filter(math.isfinite, entry.known)] for entry in own]
         axes.boxplot(boxes, positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
-        axes.bar([], [], label=name, **bar_style(place))
+        axes.bar([], [], label=_plain(name), **bar_style(place))
     else:
-        axes.bar(at, [*map(_drawable, means)], 0.9 * width, label=name, **bar_style(place))
+        axes.bar(at, [*map(_drawable, means)], 0.9 * width, label=_plain(name), **bar_style(place))
     if plot != "boxes":
         several = [(x, mean, e.deviation) for x, mean, e in zip(at, means, own, strict=True) if e.deviation is not None]
         for x, mean, deviation in several:  # one seed has no deviation
@@ -113,8 +113,8 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
     for entry in shown:
         grid[variants.index(entry.variant)][cells.index(entry.cell)] = statistics.mean(entry.known)
     image = axes.imshow([[*map(_drawable, row)] for row in grid], cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(cells)), cells)
-    axes.set_yticks(range(len(variants)), variants)
+    axes.set_xticks(range(len(cells)), [*map(_plain, cells)])
+    axes.set_yticks(range(len(variants)), [*map(_plain, variants)])
     low, high = image.get_clim()
     for row, values in enumerate(grid):
         for place, value in enumerate(values):
@@ -153,7 +153,7 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
                     limit = PERCENT if scale_of(metric or variant.metric) == PERCENT else math.inf
                     _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)), limit)
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
-            axes.set(title=cell, xlabel="round", ylabel=_label(names))
+            axes.set(title=_plain(cell), xlabel="round", ylabel=_label(names))
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if axes.lines:
                 axes.legend(fontsize=7)
@@ -168,7 +168,7 @@ def _draw_curve(
 ) -> None:
     """Draw a mean in its band, which ends at ``limit``: no accuracy is above 100 %."""
     rounds, means = [number for number, _, _ in curve], [_drawable(mean) for _, mean, _ in curve]
-    axes.plot(rounds, means, label=name, **style, markevery=max(1, len(rounds) // 12))
+    axes.plot(rounds, means, label=_plain(name), **style, markevery=max(1, len(rounds) // 12))
     spread = [(mean, sd) for mean, (_, _, sd) in zip(means, curve, strict=True)]
     low, high = [mean - sd for mean, sd in spread], [min(limit, mean + sd) for mean, sd in spread]
     axes.fill_between(rounds, low, high, alpha=0.2, linewidth=0, color=style["color"])
@@ -199,7 +199,19 @@ def _save(figure: Any, path: Path) -> None:
 def _heading(experiment: Experiment) -> str:
     """Title of the experiment, and its number of seeds."""
     count = len(experiment.seeds)
-    return f"{experiment.title}; {f'{count} seeds' if count != 1 else f'seed {experiment.seeds[0]}'}"
+    return f"{_plain(experiment.title)}; {f'{count} seeds' if count != 1 else f'seed {experiment.seeds[0]}'}"
+
+
+def _reached(column: Column, metrics: set[str]) -> str:
+    """The label of rounds, or of an expense, until a mark."""
+    other, known = f"{column.fraction:g} of {_plain(column.of)}", f"{column.mark:g} of {', '.join(sorted(metrics))}"
+    mark = other if column.of else known
+    return f"{', '.join(column.spend)} until {mark}" if column.spend else f"round that reaches {mark}"
+
+
+def _plain(text: str) -> str:
+    """A text in which a dollar begins no formula, as it does in none of the tables."""
+    return text.replace("$", r"\$")
 
 
 def _label(metrics: set[str]) -> str:

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
+from fedchain.simulator.reproduction.experiment import Column
 from fedchain.simulator.reproduction.plots import curve_of, draw, draw_curves, draw_entries
-from fedchain.simulator.reproduction.table import Entry, tabulate
+from fedchain.simulator.reproduction.table import Entry, kind_of, tabulate
 from tests.support.simulator.tiny_experiment import TABLE, fake_results, load
 
 
@@ -33,6 +34,43 @@ def test_curves_have_a_panel_for_each_cell_that_was_run(tmp_path: Path) -> None:
         with Image.open(path) as picture:
             widths.append(picture.width)
     assert widths[1] == 2 * widths[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "label"),
+    [
+        (Column(metric="taa"), 90.0, "taa (%)"),
+        (Column(statistic="reach", metric="taa", mark=0.5), 300.0, "round that reaches 0.5 of taa"),
+        (Column(statistic="reach", of="FedAvg, before"), 300.0, "round that reaches 1 of FedAvg, before"),
+        (Column(statistic="reach", mark=0.5, metric="taa", spend=("posts",)), 9e6, "posts until 0.5 of taa"),
+    ],
+)
+def test_rounds_and_bytes_until_a_mark_are_no_accuracies(
+    tmp_path: Path, column: Column, value: float, label: str
+) -> None:
+    """Bars ended at 100, above a label in percent."""
+    experiment, drawn = replace(load(tmp_path), columns=(column,)), list[Figure]()
+    kind = kind_of(column, experiment.variants[0])
+    entries = [Entry("FedAvg, before", "few", "", None, {0: value}, kind)]
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_entries(experiment, entries, "bars", tmp_path / "table.png")
+    (axes,) = drawn[0].axes
+    assert axes.get_ylabel() == label
+    assert (axes.get_ylim()[1] == 100.0) == (kind == "accuracy")
+    assert axes.get_ylim()[1] > value
+
+
+@pytest.mark.parametrize("text", [r"from $5 to $10 \\ day", r"$\\nonsense$", "a_b^c"])
+def test_a_dollar_in_a_name_begins_no_formula(tmp_path: Path, text: str) -> None:
+    """A text that is no formula ended the command in a traceback once all runs were made."""
+    made = TABLE.replace("A tiny table", text).replace("FedAvg, before", f"FedAvg {text}")
+    experiment = load(tmp_path, made.replace('"few"', f'"{text}"').replace("few = ", f'"{text}" = '))
+    results = tmp_path / "results"
+    fake_results(experiment, results)
+    shown = replace(experiment, plots=("bars", "boxes", "lines", "map", "curves"))
+    draw(shown, tabulate(shown, results, {}), results, {}, tmp_path)
+    names = {"table.png", "boxes.png", "lines.png", "map.png", "curves.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == names
 
 
 def test_the_band_of_an_accuracy_ends_at_100_percent_and_rounds_are_whole(tmp_path: Path) -> None:
