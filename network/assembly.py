@@ -75,7 +75,7 @@ class Assembly:
 
         A chunk that is not full is a last one: a provider that has a longer content does not send it.
         """
-        return not self._ended and 0 < self._size < self._size_max
+        return not self._ended and self._size < self._size_max
 
     def clear(self) -> None:
         """Forget the chunks that have arrived."""

@@ -181,6 +181,14 @@ def test_those_that_contradict_a_signed_size_leave_a_place_for_others() -> None:
     assert peers[4] in {peer for peer, _ in requests}
 
 
+def test_a_content_has_no_more_bytes_than_any_may_have_whatever_this_one_may() -> None:
+    downloads = Downloads(CHUNK_SIZE)
+    downloads.want(DATA_HASH, None, A, 0, size_max=2**30)
+    assert downloads.on_chunk(A, chunk_of(0), 1) == (None, asked_of(1))
+    with pytest.raises(InvalidPayload, match="chunk"):
+        downloads.on_chunk(A, chunk_of(1), 2)
+
+
 # unknown size
 
 

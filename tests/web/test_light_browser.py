@@ -326,6 +326,16 @@ def prevoted(block: LightBlock) -> LightBlock:
     return replace(block, certificate=PLAIN.certificate(PLAIN.tip, kind=VoteKind.PREVOTE))
 
 
+def of_no_version(block: LightBlock) -> LightBlock:
+    """A quorum signs what no node would read."""
+    header, first = replace(block.header, version=4), block.certificate.votes[0]
+    votes = [
+        sign_vote(RENEWED.key(vote.voter), block.chain_id, first.slot, header.hash, clock_ms=1, mining_ms=1)
+        for vote in block.certificate.votes
+    ]
+    return replace(block, header=header, certificate=certify(votes))
+
+
 LIES: dict[str, tuple[Callable[[LightBlock], LightBlock], str]] = {
     "votes in another order": (turned, "its votes are in another order"),
     "a clock that is no time": (late, "its bytes have another form than a light block"),
@@ -419,6 +429,13 @@ def test_a_lie_about_members_that_changed_is_shown_as_one(address: str, page: Pa
     page.goto(f"{address}/renewed/block/8")
     expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text(words)
+
+
+def test_a_block_on_the_way_of_a_version_that_no_node_knows_is_a_lie(address: str, page: Page) -> None:
+    answering(page, "**/api/v1/renewed/light/4?*", spoilt(of_no_version))
+    page.goto(f"{address}/renewed/block/8")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("its header is of another version")
 
 
 def signed_by(block: LightBlock, people: Sequence[PrivateKey], voters: int) -> LightBlock:

@@ -1,7 +1,7 @@
 """Replies travel as they are, and what cannot be packed travels as the nearest thing that can."""
 
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -73,3 +73,16 @@ def test_a_result_that_cannot_be_packed_is_the_fault_of_its_code(value: Any) -> 
     assert (found.number, found.succeeded) == (5, False)
     assert isinstance(found.value, OwnCodeFailed)
     assert "peer 7: an answer cannot be sent to another process: " in str(found.value)
+
+
+class Full:
+    """A result for whose packing memory is missing."""
+
+    def __reduce__(self) -> NoReturn:
+        raise MemoryError
+
+
+def test_a_result_that_memory_is_missing_for_is_no_fault_of_its_code() -> None:
+    """The process ends, and another one goes on; a fault would end the run."""
+    with pytest.raises(MemoryError):
+        pack_reply(Reply(5, True, Full()), "peer 7")

@@ -91,6 +91,18 @@ def test_a_client_that_kills_its_workers_is_an_error_though_others_are_answered(
         assert workers.room < 9
 
 
+def test_a_client_that_is_answered_may_lose_a_worker_in_each_of_many_rounds() -> None:
+    """Machines that are lent are taken away now and then, for days."""
+    rounds = range(1, LOSSES_MAX + 3)
+    here = InlineExecutor(LearnerPlan(config=CONFIG))
+    with opened(count=1) as (executor, workers):
+        for number in rounds:
+            job = executor.compute(question := Question(0, "update", number, b""))
+            workers.kill(0)
+            assert job.result() == here.compute(question).result()
+        assert workers.room == 9 - len(rounds)
+
+
 def test_many_workers_may_be_lost_at_once() -> None:
     config = replace(CONFIG, clients=LOSSES_MAX + 2)
     questions = [Question(client, "update", 1, b"") for client in range(config.clients)]

@@ -97,6 +97,17 @@ def test_what_was_ignored_is_judged_again_until_a_neighbour_has_used_up_its_turn
     assert not judged.may_judge(b"another", one)
 
 
+def test_what_was_settled_takes_no_place_among_what_was_ignored() -> None:
+    """Good messages, which are ignored until they can be judged, would give a liar its turns again."""
+    judged, one, two = Judged(), peer_id(bytes(32)), peer_id(KEY.public_key)
+    for _ in range(JUDGEMENTS_MAX):
+        judged.ignore(b"message", one)
+    for number in range(IGNORED_MAX):
+        judged.ignore(number.to_bytes(8, "big"), two)
+        judged.settle(number.to_bytes(8, "big"))
+    assert not judged.may_judge(b"message", one)
+
+
 def test_turns_of_a_neighbour_that_will_not_come_back_are_forgotten() -> None:
     judged, one, two = Judged(), peer_id(bytes(32)), peer_id(KEY.public_key)
     for _ in range(JUDGEMENTS_MAX):

@@ -9,12 +9,15 @@ import trio
 import trio.testing
 
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.messenger import LOOKS, Counters, Messenger
 from fedchain.network.libp2p.oversight import Oversight
-from fedchain.network.libp2p.streams import Outbox
+from fedchain.network.libp2p.streams import LENGTH_SIZE, Outbox
 from fedchain.network.limits import Limits
-from fedchain.network.messages import GetContent
+from fedchain.network.messages import Chunk, GetContent, Message, encode_message
+from fedchain.network.verdict import Verdict
 from tests.support.network.real import KEYS
+from tests.support.network.streamed import FakeStream
 
 
 class StuckHost:
@@ -116,3 +119,31 @@ def test_nobody_is_gone_because_our_own_loop_was_stuck() -> None:
     timeout_s = Limits().idle_timeout_s
     served_s = silences(lambda: 1.0, {1: 10 * timeout_s})
     assert served_s >= 10 * timeout_s + timeout_s * (LOOKS - 2) / LOOKS
+
+
+def test_a_peer_that_is_let_in_no_more_is_heard_no_further() -> None:
+    """Frames that it sent before it was banned, or was a member no more, are at hand."""
+    heard = list[Message]()
+
+    def receive(peer: PublicKey, message: Message, size: int) -> Verdict:
+        heard.append(message)
+        return Verdict.PROGRESS
+
+    async def rest(peer: PublicKey, size: int) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        gate = SimpleNamespace(pays=lambda *given: True, admits=lambda *given: len(heard) < 2)
+        hearing = SimpleNamespace(note=lambda who: None)
+        oversight: Any = SimpleNamespace(gate=gate, limits=Limits(), blame=None, hearing=hearing, rest=rest)
+        given: dict[str, Any] = {"counters": Counters(), "receive": receive, "disconnect": None}
+        messenger = Messenger(NoHost(), "protocol", oversight, **given)  # type: ignore[arg-type]
+        data = encode_message(Chunk(bytes(32), 0, b""))
+        stream: Any = FakeStream(*[len(data).to_bytes(LENGTH_SIZE, "big") + data] * 3)
+        stream.muxed_conn = SimpleNamespace(peer_id=peer_id(KEYS[0].public_key))
+        stream.reset = trio.lowlevel.checkpoint
+        with trio.move_on_after(1):
+            await messenger._read(stream)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(heard) == 2

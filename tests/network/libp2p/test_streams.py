@@ -61,6 +61,16 @@ async def test_the_window_is_widened_once_and_given_back_in_halves() -> None:
 
 
 @on_trio
+async def test_whoever_has_ended_its_side_is_given_no_window() -> None:
+    frame = (2**20 - 4).to_bytes(4, "big") + bytes(2**20 - 4)
+    stream = FakeStream(frame)
+    frames = FrameReader(stream, 2**20, LIMITS)
+    stream.recv_closed = True
+    assert await frames.frame() == frame[4:]
+    assert stream.updates == []
+
+
+@on_trio
 async def test_an_outbox_gives_what_was_put_in_order() -> None:
     outbox = Outbox(LIMITS)
     messages = [GetContent(bytes(32), number) for number in range(3)]
