@@ -26,6 +26,13 @@ def test_a_knowledge_is_one_file_for_all_who_need_it_and_goes_with_the_last_of_t
     assert outgoing.hand(b"few bytes") == incoming.take(b"few bytes") == b"few bytes"
 
 
+def test_a_knowledge_that_nobody_needs_goes_when_the_next_one_comes(tmp_path: Path) -> None:
+    outgoing = Outgoing(tmp_path)
+    for filling in range(3):
+        outgoing.done(outgoing.hand(bytes([filling]) * LARGE_SIZE))
+        assert [path.name for path in tmp_path.iterdir()] == [f"knowledge-{filling}"]
+
+
 def test_a_file_that_finds_no_room_is_named(tmp_path: Path) -> None:
     (tmp_path / "knowledge-0").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as error:

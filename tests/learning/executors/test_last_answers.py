@@ -29,7 +29,7 @@ def test_a_last_answer_is_found_again_in_memory_or_in_a_file(tmp_path: Path) -> 
     answers = LastAnswers(tmp_path, size_max=20)
     first = {client: contribution(client) for client in range(4)}
     assert {client: keep(answers, question(client), made) for client, made in first.items()} == first
-    assert len(list(tmp_path.iterdir())) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"client-0.payload", "client-1.payload"}, "the oldest"
     for _ in range(2):
         found = {client: answers.recall(question(client)) for client in range(4)}
         assert {client: kept() for client, kept in found.items() if kept is not None} == first
@@ -38,6 +38,13 @@ def test_a_last_answer_is_found_again_in_memory_or_in_a_file(tmp_path: Path) -> 
     again = answers.recall(question(0, 2))
     assert again is not None
     assert again() == contribution(9)
+
+
+def test_answers_that_were_replaced_take_no_room(tmp_path: Path) -> None:
+    answers = LastAnswers(tmp_path, size_max=20)
+    for number in range(1, 6):
+        keep(answers, question(0, number), contribution(number))
+    assert not [*tmp_path.iterdir()]
 
 
 def test_another_knowledge_is_another_question_and_a_refusal_an_answer(tmp_path: Path) -> None:

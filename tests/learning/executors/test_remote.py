@@ -142,5 +142,7 @@ def test_a_knowledge_is_put_there_once_for_all_clients(monkeypatch: pytest.Monke
 
 def test_a_large_payload_comes_whole(monkeypatch: pytest.MonkeyPatch, expected: list[Any]) -> None:
     monkeypatch.setattr(serving, "LARGE_SIZE", 1)
-    with opened() as (executor, _):
+    with opened() as (executor, workers):
         assert executor.compute(Question(0, "update", 1, b"")).result() == expected[0]
+        assert workers.working[0] is not None
+        assert not [path for path in workers.working[0]._folder.rglob("*") if path.is_file()], "nothing is left there"

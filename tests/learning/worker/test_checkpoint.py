@@ -8,6 +8,7 @@ import safetensors.torch
 import torch
 
 from fedchain.files.spool import SpoolFolder, path_of
+from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.worker.checkpoint import copy_state, go_on_from, load_state, restore_state, save_state, set_aside
 from tests.support.learning.everything import FULL, Everything, plain
 from tests.support.learning.federation import new_client
@@ -31,8 +32,12 @@ def test_what_is_set_aside_is_a_copy() -> None:
     assert vector is not None
     vector += 1
     client.state(Everything).count = 7
-    restore_state(client, before)
-    assert plain(client.state(Everything)) == ([0.0, 0.0], [], {}, -1, None, False)
+    for _ in range(2):  # what is changed behind it is the client's own
+        restore_state(client, before)
+        assert plain(client.state(Everything)) == ([0.0, 0.0], [], {}, -1, None, False)
+        vector = client.state(Everything).vector
+        assert vector is not None
+        vector += 1
 
 
 @pytest.mark.parametrize("size_max", [2**30, 10])
@@ -54,6 +59,29 @@ def test_what_is_set_aside_is_put_back_from_memory_or_from_a_file(
     saved = save_state(client, spools)
     assert (path_of(saved) is None) == (size_max > 10)
     assert saved[:] == before == safetensors.torch.save(copy_state(client)), "as the library writes it"
+
+
+@pytest.mark.parametrize("size_max", [2**30, 10])
+def test_buffers_that_are_in_no_state_are_put_back_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_max: int
+) -> None:
+    monkeypatch.setattr("fedchain.learning.worker.checkpoint.MAPPED_SIZE", size_max)
+    client = new_client()
+    client.model.register_buffer("seen", torch.zeros(2), persistent=False)
+    put_back = set_aside(client, SpoolFolder(tmp_path / "spool", size_min=size_max))
+    client.model.get_buffer("seen").add_(1)
+    put_back()
+    assert client.model.get_buffer("seen").tolist() == [0.0, 0.0]
+
+
+def test_a_model_of_another_shape_is_no_state_of_this_one() -> None:
+    """A tensor of one row would fill all rows."""
+    client = new_client()
+    before, name = copy_state(client), next(iter(client.info.parameters))[0]
+    other = before | {f"model.{name}": before[f"model.{name}"][:1].clone()}
+    with pytest.raises(ConfigurationError, match="must hold"):
+        load_state(client, safetensors.torch.save(other))
+    assert save_state(client) == safetensors.torch.save(before)
 
 
 @pytest.mark.parametrize("size_min", [0, 2**20])

@@ -78,6 +78,16 @@ def test_the_means_count_the_cells_near_the_paper(tmp_path: Path) -> None:
     assert "| FedAvg, before |  | 57.00 | 55.00 | 1 of 2 |" in text
 
 
+def test_a_variant_without_a_number_in_a_cell_has_no_mean_over_the_cells(tmp_path: Path) -> None:
+    """Half of the cells would be its mean, or 0 be counted for the others."""
+    column = load(tmp_path).columns[0].name
+    numbers: dict[str, float | None] = {"few": None, "more": 65.0}
+    entries = [Entry("FedAvg, before", cell, column, None, {0: value}, "accuracy") for cell, value in numbers.items()]
+    assert "Means over the cells" not in to_markdown(load(tmp_path), entries)
+    entries[0] = replace(entries[0], by_seed={0: 45.0})
+    assert "| FedAvg, before |  | 55.00 |" in to_markdown(load(tmp_path), entries)
+
+
 def test_the_table_ends_with_how_far_each_falls_below_its_own_number_in_the_reference(tmp_path: Path) -> None:
     experiment = load(tmp_path, TABLE.replace("seeds = [0, 1]", 'seeds = [0, 1]\nreference = "more"'))
     fake_results(experiment, tmp_path / "results")

@@ -43,11 +43,32 @@ def test_a_bit_that_was_flipped_ends_the_record_there(record: Record, tmp_path: 
     end = log.stat().st_size
     record.add(0, 2, Batch(0, 2, 1), answer_of(record))
     record.close()
-    data = bytearray(log.read_bytes())
-    data[end + 20] ^= 1
-    log.write_bytes(data)
+    whole = log.read_bytes()
+    for place in range(end, len(whole)):
+        data = bytearray(whole)
+        data[place] ^= 1
+        log.write_bytes(data)
+        again = Record.open(tmp_path / "record", IDENTITY)
+        assert (again.count(0), again.clients()) == (1, [0]), place
+        again.close()
+
+
+def test_of_answers_that_were_computed_together_a_record_has_all_or_none(record: Record, tmp_path: Path) -> None:
+    """The others would be computed alone, to other last bits."""
+    for client, count in ((0, 0), (1, 1)):
+        record.add(client, 1, Batch(0, 1, 2), answer_of(record))
+        record.close()
+        record = Record.open(tmp_path / "record", IDENTITY)
+        assert [record.count(one) for one in (0, 1)] == [count, count]
+    record.close()
+
+
+def test_a_round_that_goes_otherwise_than_in_the_record_is_told(record: Record, tmp_path: Path) -> None:
+    record.close_round(1, bytes(32), {})
+    record.close()
     again = Record.open(tmp_path / "record", IDENTITY)
-    assert again.count(0) == 1
+    with pytest.raises(RecordError, match="round 1 differs from the record"):
+        again.close_round(1, b"1" * 32, {})
     again.close()
 
 
