@@ -20,6 +20,7 @@ from fedchain.cli.main import app
 from fedchain.crypto.address import address
 from fedchain.crypto.durable import create_file
 from fedchain.node.founding.consensus import Consensus
+from fedchain.node.founding.task import learning_from_genesis
 from tests.support.chain.builders import keys
 
 MEMBERS = [word for key in keys(4) for word in ("--member", address(key.public_key))]
@@ -206,6 +207,24 @@ def test_a_method_of_a_file_that_fails_where_it_is_asked_for_cautions_founds_not
     assert result.exit_code == 2
     assert "Mine.cautions: ValueError: no words (" in result.stderr
     assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(("drawn", "told"), [(0, "5 rounds"), (3, "None rounds")])
+def test_it_is_not_known_in_how_many_rounds_a_member_takes_part_that_is_drawn(
+    elsewhere: Path, tmp_path: Path, drawn: int, told: str
+) -> None:
+    """A caution of what all rounds let out would be one of too many."""
+    text = METHOD + "\n    def cautions(self, rounds):\n        yield f'{rounds} rounds'\n"
+    (elsewhere / "cautious_method.py").write_text(text, encoding="utf-8")
+    words = ("--method", f"{elsewhere}/cautious_method.py:Mine", "--rounds", "5")
+    result = found(tmp_path / "g", *words, "--set", f"contributors_per_round={drawn}")
+    assert result.stderr.splitlines()[0] == told
+
+
+def test_an_aggregator_without_data_has_no_part_of_them(tmp_path: Path) -> None:
+    """Nobody would train on its part."""
+    assert found(tmp_path / "g", "--method", "fedict").exit_code == 0
+    assert learning_from_genesis(Genesis.decode((tmp_path / "g").read_bytes())).clients == 3
 
 
 def test_a_method_of_a_file_is_shown(elsewhere: Path) -> None:

@@ -203,10 +203,21 @@ def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_ask
         (entry, *_) = tabulate(asked, tmp_path, {})
         assert (entry.mean, entry.diverged, entry.broken) == (value, 2, 2)
         assert "2 diverged" in to_markdown(asked, [entry])
+        assert entry.spent == 0
         text = to_markdown(asked, [replace(entry, spent=1)])
         assert "(1 diverged) (1 spent their privacy)" in text
         assert "2 diverged" not in to_markdown(asked, [replace(entry, spent=2)])
         assert "(2 diverged) (2 with broken promises)" in to_markdown(asked, [entry])
+
+
+def test_a_run_whose_budget_was_spent_is_counted_as_one(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path)
+    for run in experiment.runs({}):
+        path = tmp_path / f"{run.key}.json"
+        ended = {"diverged": "the budget is spent"} | ({"spent": True} if run.seed else {})
+        path.write_text(json.dumps(json.loads(path.read_text()) | ended))
+    assert {(entry.diverged, entry.spent) for entry in tabulate(experiment, tmp_path, {})} == {(2, 1)}
 
 
 def test_the_last_rounds_of_a_run_and_the_mean_of_all(tmp_path: Path) -> None:
