@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedchain import testing
+from fedchain.crypto.hashing import Hash, sha256
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.executors import remote, serving
 from fedchain.learning.executors.executor import Backend, Question
@@ -17,7 +18,8 @@ from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.remote import LOSSES_MAX, RemoteExecutor
 from fedchain.learning.executors.remote_training import RemoteTraining, Sent
 from fedchain.learning.executors.workers import WorkerDiedError
-from fedchain.learning.worker.plan import LearnerPlan
+from fedchain.learning.payload.part_folder import PartFolder
+from fedchain.learning.worker.plan import LearnerPlan, Named
 from tests.support.hanging import no_hang
 from tests.support.learning.workers import WorkersHere
 
@@ -126,6 +128,23 @@ def test_a_client_that_was_put_back_is_put_back_again(expected: list[Any], tmp_p
             job = executor.compute(Question(1, "update", 2, b""))
             workers.kill(1)
             assert job.result() == expected[CONFIG.clients + 1]
+
+
+def test_parts_are_where_their_client_is_served_and_go_when_they_go_here(tmp_path: Path) -> None:
+    kept = Named("fedchain.learning.payload.part_folder:parts_of_each", (str(tmp_path),))
+    plan = LearnerPlan(config=CONFIG, parts=kept)
+    workers = WorkersHere(partial(RemoteTraining, plan.encode(), None), count=1)
+    here: PartFolder = kept.resolve()(0)
+    here.write(sha256(b"part"), b"part")
+    with closing(RemoteExecutor(plan, workers)) as executor:
+        for number, held in ((1, {sha256(b"part")}), (2, {sha256(b"part")}), (3, set[Hash]())):
+            here.keep_only(held)
+            job = executor.compute(Question(0, "update", number, b""))
+            if number == 2:
+                workers.kill(0)
+            job.result()
+            assert workers.working[0] is not None
+            assert {*workers.working[0]._parts_of(0).hashes()} == held, number
 
 
 def test_a_knowledge_is_put_there_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
