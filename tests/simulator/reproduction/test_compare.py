@@ -1,11 +1,12 @@
 """A comparison is an experiment."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from fedchain.simulator.reproduction.compare import build_comparison
+from fedchain.simulator.reproduction.compare import build_comparison, write_experiment
 from fedchain.simulator.reproduction.experiment import load_experiment
 from fedchain.simulator.scenario import Scenario, ScenarioError
 from tests.support.cli_compare import compare
@@ -56,3 +57,9 @@ def test_more_combinations_than_anybody_means_are_refused() -> None:
     sweeps = [f"{name}={','.join(map(str, range(1, count)))}" for name, count in (("batch_size", 41), ("peers", 27))]
     with pytest.raises(ScenarioError, match="sweep has 1040 combinations, at most 1000 are compared"):
         build_comparison(["dfpl"], 1, {}, {}, sweeps, ["taa"])
+
+
+def test_a_setting_that_is_zero_or_off_stands_in_the_experiment_that_is_written() -> None:
+    stated = {"test_every": 0, "test_local": False}
+    written = write_experiment(build_comparison(["solo"], 1, stated, {}, [], ["taa"]))
+    assert tomllib.loads(written)["scenario"] == stated
