@@ -116,7 +116,8 @@ class PassedChecks:
             self._judged.popitem(last=False)
 
     def _is_large(self) -> bool:
-        return sum(len(known.data) for known in self._knowledge.values()) > RECOMPUTED_SIZE_MAX
+        held = [*self._knowledge.values()]  # at once: another thread, which computes a job, may add one
+        return sum(len(known.data) for known in held) > RECOMPUTED_SIZE_MAX
 
 
 class Checks:

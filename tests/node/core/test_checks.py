@@ -16,7 +16,7 @@ from fedchain.chain.vote import Vote, VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.crypto.signatures import SignatureCheck
-from fedchain.node.core.checks import MARKS_SIZE_KEPT, Checks
+from fedchain.node.core.checks import MARKS_SIZE_KEPT, Checks, PassedChecks
 from fedchain.node.core.jobs import CheckPost, Knowledge, Recompute
 from tests.support.chain.builders import ChainBuilder, SumRules, genesis, keys, payload, post
 from tests.support.chain.changes import living_genesis
@@ -204,3 +204,19 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for item in posts:
         checks.run(job(state, item, BUILDER.contents[item.payload_hash]))
     assert [checks.has_passed(state, item) for item in posts] == [False, False, True, True]
+
+
+def test_a_knowledge_that_a_thread_adds_while_their_sizes_are_counted_disturbs_nobody() -> None:
+    """A job is computed beside the node's loop, which recomputes a few by itself."""
+    passed = PassedChecks()
+    empty = Knowledge(sha256(b""), b"")
+
+    class Large(bytes):
+        def __len__(self) -> int:
+            if passed.knowledge((bytes(32), ())) is None:
+                passed.keep_knowledge((bytes(32), ()), empty)
+            return 0
+
+    for first in b"ab":
+        passed.keep_knowledge((bytes([first] * 32), ()), Knowledge(empty.root, Large()))
+    assert passed.knowledge((b"b" * 32, ())) is not None
