@@ -18,6 +18,9 @@ from fedchain.simulator.scenario import ScenarioError
 
 PERCENT = 100.0
 
+INTEGER_MAX = 2**63 - 1
+"""The largest integer in a result, which a float can still hold."""
+
 _LOWER = re.compile(r"tal|loss|bytes|scalars|epsilon|forgetting|_s$|not_taken")
 """Metrics of which less is better."""
 
@@ -240,11 +243,19 @@ def read_result(path: Path) -> Result | None:
         kept = from_json(read_found(path))
         rows, diverged, spent = kept["rows"], "diverged" in kept, "spent" in kept
         is_broken, data = bool(kept.get("violations")), str(kept.get("data", ""))
-    except (FileNotFoundError, ValueError, TypeError, KeyError):  # the first of a pipe
+    except (FileNotFoundError, ValueError, RecursionError, TypeError, KeyError):  # the first of a pipe
         rows, diverged, spent, is_broken, data = None, False, False, False, ""
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if not isinstance(rows, list) or not all(map(_is_row, rows)) or not (rows or diverged):
         raise ScenarioError(f"{path} is not the result of a run; delete it, and it is run again")
     return Result(rows, diverged, spent, is_broken, data)
+
+
+def _is_row(row: Any) -> bool:
+    """Whether a row names its round, and all that was measured is a number."""
+    if not isinstance(row, dict) or type(row.get("round")) is not int:
+        return False
+    numbers = [value for value in row.values() if value is not None]
+    return all(type(value) is float or (type(value) is int and abs(value) <= INTEGER_MAX) for value in numbers)
 
 
 def scale_of(metric: str) -> float:

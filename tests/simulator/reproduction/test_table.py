@@ -184,10 +184,33 @@ def test_a_damaged_result_is_named(tmp_path: Path) -> None:
     experiment = load(tmp_path)
     fake_results(experiment, tmp_path / "results")
     victim = next((tmp_path / "results").iterdir())
-    for text in ("{", "[]", '{"rows": 3}'):
+    for text in ("{", "[]", '{"rows": 3}', '{"rows": []}', 100_000 * "["):
         victim.write_text(text)
         with pytest.raises(ScenarioError, match=f"{victim.name} is not the result of a run"):
             tabulate(experiment, tmp_path / "results", {})
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"taa": 0.5},
+        {"round": "1", "taa": 0.5},
+        {"round": True, "taa": 0.5},
+        {"round": 1, "taa": "0.5"},
+        {"round": 1, "taa": [0.5]},
+        {"round": 1, "taa": True},
+        {"round": 1, "taa": 0.5, "posts": 10**400},
+        {"round": 1, "taa": 0.5, "virtual_s": "soon"},
+    ],
+)
+def test_a_result_of_values_that_are_no_numbers_is_damaged(tmp_path: Path, row: dict[str, Any]) -> None:
+    """They were a traceback, of the table or of its pictures."""
+    experiment = load(tmp_path)
+    fake_results(experiment, tmp_path / "results")
+    victim = next((tmp_path / "results").iterdir())
+    victim.write_text(json.dumps({"rows": [row]}))
+    with pytest.raises(ScenarioError, match=f"{victim.name} is not the result of a run"):
+        tabulate(experiment, tmp_path / "results", {})
 
 
 def test_what_was_measured_before_training_diverged_counts_unless_the_end_is_asked_for(tmp_path: Path) -> None:
