@@ -1,17 +1,25 @@
-"""Progress in the log: each new head, whether this member counts, and large posts on their way."""
+"""Progress in the log: each new head, standstills, whether this member counts, and large posts on their way."""
 
 import logging
 import time
+from collections.abc import Mapping
 
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.state import State
+from fedchain.crypto.address import address
 from fedchain.crypto.hashing import Hash
+from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.node import Node
+from fedchain.node.operating.standing import Standstill, plain_standstill, standstill_text
+from fedchain.node.shell.activity import Activity
 
 log = logging.getLogger("fedchain.node")
 
 PROGRESS_S = 10.0
 """Seconds between log lines on the progress of a large post that is fetched."""
+
+STANDSTILL_S = 30.0
+"""Seconds for which a standstill lasts before it is logged; each start begins with one, until others are connected."""
 
 
 def log_head(head: State) -> None:
@@ -26,6 +34,25 @@ def log_head(head: State) -> None:
             "finished": head.finished,
         },
     )
+
+
+class Standstills:
+    """Logs each standstill of some length once, and its end."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def log(self, found: Standstill | None, activity: Activity, seats: Mapping[PublicKey, int]) -> None:
+        """``found`` is the standstill that ``activity`` was told of, if there is one; ``seats`` number the members."""
+        if found is None and self._is_told:
+            log.info("the federation goes on")
+        elif found is not None and not self._is_told and activity.standing_s() >= STANDSTILL_S:
+            plain = plain_standstill(found, activity.stands_since_ms or 0)
+            numbers = {address(member): number for member, number in seats.items()}
+            log.warning("the federation stands still: %s", standstill_text(plain, numbers))
+        else:
+            return
+        self._is_told = found is not None
 
 
 class OwnStanding:

@@ -51,7 +51,7 @@ from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.guests import Guests
 from fedchain.node.shell.lookout import Lookout
 from fedchain.node.shell.outbox import EffectQueue
-from fedchain.node.shell.progress import Arrivals, OwnStanding, log_head
+from fedchain.node.shell.progress import Arrivals, OwnStanding, Standstills, log_head
 from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker
 
@@ -143,7 +143,7 @@ class Service:
 
     async def run(self) -> None:
         """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
-        arrivals = Arrivals()
+        arrivals, standstills = Arrivals(), Standstills()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -154,7 +154,8 @@ class Service:
                 tasks.start_soon(self._computing.run)
                 while True:
                     self.handle(Tick())
-                    self.activity.stand(stands=standstill(self) is not None)
+                    self.activity.stand(stands=(found := standstill(self)) is not None)
+                    standstills.log(found, self.activity, self.node.head.roster.seats)
                     arrivals.log(self.node)
                     await anyio.sleep(TICK_MS / 1_000)
         finally:

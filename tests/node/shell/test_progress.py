@@ -1,10 +1,13 @@
-"""The log tells of large posts on their way, and whether this member counts."""
+"""The log tells of large posts on their way, of standstills, and whether this member counts."""
+
+from typing import Any
 
 import pytest
 
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Standing
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, PostMessage
+from fedchain.node.shell.progress import Standstills
 from tests.support.chain.builders import genesis, keys
 from tests.support.chain.changes import living, own
 from tests.support.node.service import ME, OTHERS, Shell, post_of, serving
@@ -32,6 +35,42 @@ async def test_what_has_come_of_a_large_post_is_shown_and_logged(
         shell.receiver(author, Chunk(post.payload_hash, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)))
         assert "MB are here" not in service.status()["waiting_for"]
     assert caplog.text.count("fetching") == 1, "only what has changed is told"
+
+
+@on_trio
+async def test_a_standstill_is_logged_once_when_it_lasts_and_so_is_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator without a Prometheus has the log, which told of nothing."""
+    caplog.set_level("INFO")
+    limit, others, turns = "fedchain.node.shell.progress.STANDSTILL_S", [key.public_key for key in OTHERS], [0]
+    look = Standstills.log
+
+    def looking(*seen: Any) -> None:
+        look(*seen)
+        turns[0] += 1
+
+    async def some_turns() -> None:
+        before = turns[0]
+        await until(lambda: turns[0] >= before + 3, "the service looked")
+
+    monkeypatch.setattr(Standstills, "log", looking)
+    monkeypatch.setattr(limit, 1e9)
+    async with serving(Shell(), genesis(4)) as service:
+        service.on_peer(others[0], True)
+        await some_turns()
+        assert "stands still" not in caplog.text
+        monkeypatch.setattr(limit, 0.0)
+        await some_turns()
+        lacks = "votes of 3 members needed, 2 are here; missing: peer 2, peer 3"
+        assert caplog.text.count(f"the federation stands still: {lacks}\n") == caplog.text.count("stands still") == 1
+        assert "goes on" not in caplog.text
+        service.on_peer(others[1], True)
+        await some_turns()
+        assert caplog.text.count("the federation goes on") == 1
+        service.on_peer(others[1], False)
+        await some_turns()
+        assert caplog.text.count("stands still") == 2
 
 
 @on_trio
