@@ -35,6 +35,8 @@ def write_content(folder: Path, content_hash: Hash, data: bytes, *, is_durable: 
     """
     path, root = content_path(folder, content_hash), folder / CONTENTS
     if path.exists() and path.stat().st_size == len(data):
+        if is_durable:  # its bytes are, but a process that was killed may have given it the name just before
+            sync_folder(path.parent)
         return
     root.mkdir(mode=FOLDER_MODE, exist_ok=True)
     path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)

@@ -70,6 +70,8 @@ class PartFolder:
         path = self._path(part_hash)
         with contextlib.suppress(PartMissing):
             self.read(part_hash)  # what is damaged is written again
+            if self._is_durable:  # its bytes are, but a process that was killed may have given it the name just before
+                sync_folder(path.parent)
             return
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")

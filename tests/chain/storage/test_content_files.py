@@ -130,6 +130,9 @@ def test_a_file_and_each_new_name_above_it_are_on_the_disk_before_its_row(
     file.unlink()
     write_content(folder, sha256(LARGE), LARGE)
     assert synced == [root / "incoming", file.parent]
+    synced.clear()
+    write_content(folder, sha256(LARGE), LARGE)
+    assert synced == [file.parent], "a killed process may have named it, and not waited for the disk"
 
 
 def test_dropping_takes_the_files_too_also_those_without_a_row(folder: Path) -> None:

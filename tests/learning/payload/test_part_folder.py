@@ -79,6 +79,9 @@ def test_a_part_and_each_new_name_above_it_are_on_the_disk_when_it_is_kept(
     (place / sha256(data).hex()).unlink()
     folder.write(sha256(data), data)
     assert synced == [of_part, place]
+    synced.clear()
+    folder.write(sha256(data), data)
+    assert synced == [place], "a killed process may have named it, and not waited for the disk"
 
 
 def test_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
