@@ -312,6 +312,30 @@ def test_an_explorer_that_is_there_first_shows_the_chain_as_soon_as_it_begins(tm
     assert (tmp_path / "log").read_text() == ""
 
 
+def test_a_folder_from_others_cannot_change_the_terminal_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain, folder = ChainBuilder(genesis(4)), tmp_path / "from\x1b[2Jothers"
+    chain.extend()
+
+    class Server:
+        until: Callable[[], bool] | None = None
+
+        def run(self, sockets: list[socket.socket]) -> None:
+            if self.until is not None:
+                write_run(folder, chain)
+                assert self.until()
+
+    monkeypatch.setattr(serving, "make_server", lambda site, connections: Server())
+    try:
+        serving.serve([folder], lambda _: FakeRules(), "127.0.0.1", 0, ())
+    finally:
+        gc.unfreeze()
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert said.count("from\N{REPLACEMENT CHARACTER}[2Jothers") == 2, "where it is awaited, and where it is shown"
+
+
 def test_a_test_network_is_awaited_until_each_node_has_a_chain(tmp_path: Path) -> None:
     for number in (0, 1):
         (tmp_path / f"node-{number}").mkdir()

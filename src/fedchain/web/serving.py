@@ -19,6 +19,7 @@ from fedchain.web.app import Site, make_templates
 from fedchain.web.chains import Chain, RulesOf, open_chains
 from fedchain.web.live import Live
 from fedchain.web.places import NoChainYet, begins, find_places
+from fedchain.wording import printable
 
 BACKLOG = 128
 """Most connections that wait to be accepted."""
@@ -85,11 +86,11 @@ def serve(folders: Sequence[Path], rules_of: RulesOf, host: str, port: int, host
             print(f"http://{place}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
             logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
             if awaited:
-                print(f"waiting: {awaited}", flush=True)
+                print(f"waiting: {printable(awaited)}", flush=True)
                 waiting = make_server(Site((), hosts, awaited=awaited), _connections_beside(chains))
                 waiting.until = has_begun
                 waiting.run(sockets=[listener.dup()])  # which closes it; who asks meanwhile waits for the next
-                print(f"shown: {', '.join(chain.title for chain in chains)}", flush=True)
+                print(f"shown: {', '.join(printable(chain.title) for chain in chains)}", flush=True)
             connections = _connections_beside(chains)
             server = make_server(Site(chains, hosts, connections // 2), connections)
             gc.freeze()  # modules and templates stay; a page would wait while a collection looks through them
