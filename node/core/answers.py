@@ -3,12 +3,12 @@
 All of it is a pure function of the node's memory.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple, assert_never
 
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.post import Post, PostKey
+from fedchain.chain.post import Post
 from fedchain.chain.state import State
 from fedchain.chain.vote import Vote
 from fedchain.crypto.hashing import Hash
@@ -72,10 +72,17 @@ class Answers:
         context: the node's memory.
         bulk: parts that posts list.
         unshown: see :meth:`fedchain.node.core.posts.Posts.unshown`.
+        early: see :meth:`fedchain.node.core.voting.voting.Voting.early`.
     """
 
-    def __init__(self, context: Context, bulk: BulkParts, unshown: Callable[[PostKey], Post | None]) -> None:
-        self._context, self._bulk, self._unshown = context, bulk, unshown
+    def __init__(
+        self,
+        context: Context,
+        bulk: BulkParts,
+        unshown: Callable[[PublicKey], Iterable[Post]],
+        early: Callable[[PublicKey], Iterable[Vote]],
+    ) -> None:
+        self._context, self._bulk, self._unshown, self._early = context, bulk, unshown, early
         self._shown = _ShownPosts((-1, -1), 0, 0, b"")
 
     def status(self, agreement: Agreement) -> Status:
@@ -138,19 +145,20 @@ class Answers:
         if (owed := self._late_posts_lacking()) is not None:
             yield owed
 
-    def reminder(self, peer: PublicKey, status: Status) -> PostMessage | None:
-        """A peer's own post for the open phase that does not count here yet, or never will, if its ``status`` does not
-        show it; None if there is none.
+    def reminders(self, peer: PublicKey, status: Status) -> Iterator[PostMessage | VoteMessage]:
+        """A peer's own statements that are known here, and that no status shows: its post for the open phase that does
+        not count, unless its ``status`` shows it, and what it said of a later phase or of the next height.
 
-        Our status does not show such a post either. A peer that lost its memory meanwhile would sign another one.
+        A peer that stands where we stand and lost its memory meanwhile would sign others.
         """
         context = self._context
         if status.head_hash != context.head.block_hash:
-            return None
-        own = self._unshown((*context.phase, peer))
-        if own is None or self._lacking(self._mark([peer]), status.posts) is None:
-            return None
-        return PostMessage(own, None)
+            return
+        for own in self._unshown(peer):
+            is_open = (own.round, own.phase) == context.phase
+            if not is_open or self._lacking(self._mark([peer]), status.posts) is not None:
+                yield PostMessage(own, None)
+        yield from map(VoteMessage, self._early(peer))
 
     def answer(self, question: ChainQuestion, agreement: Agreement) -> Iterator[Message]:
         """Messages that answer ``question``; none if nothing is held."""

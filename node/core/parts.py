@@ -98,7 +98,7 @@ class Parts:
         )
         self.proving = Proving(context)
         self.refill = Refill(context, is_wanted=conduct.refills)
-        self.answers = Answers(context, self.bulk, self.posts.unshown)
+        self.answers = Answers(context, self.bulk, self.posts.unshown, self.voting.early)
         self.announcing = Announcing(context, self.answers, self.voting)
         self.sweeping = Sweeping(context, self.blocks, self.catching_up, self.posts, self.bulk)
         self.observations = Observations(context, self.blocks)

@@ -23,7 +23,7 @@ from fedchain.chain.exceptions import (
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Contents
-from fedchain.chain.validation import validate_content, validate_post, validate_window
+from fedchain.chain.validation import POST_ROUNDS_AHEAD, validate_content, validate_post, validate_window
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import Chunk
@@ -284,12 +284,22 @@ class Posts:
                 if item.stage is _Stage.EARLY:
                     self._check(item.post, item.payload)
 
-    def unshown(self, key: PostKey) -> Post | None:
-        """The post of a member for a phase that is known here and does not count, so that no status shows it: it waits
-        for its payload, for a check or for parts, or is useless. None if there is none."""
-        context, item = self._context, self._under_way.get(key) if self._under_way else None
-        found = context.contents.waiting(key) if item is None else item.post
-        return found or (context.mempool.useless.get(key) if context.mempool.useless else None)
+    def unshown(self, sender: PublicKey) -> list[Post]:
+        """The posts of a member, for the open phase and later ones, that are known here and do not count, so that no
+        status shows them: they wait for their phase, a payload, a check or parts, or are useless."""
+        context, under_way, useless = self._context, self._under_way, self._context.mempool.useless
+        if not (under_way or useless or context.contents.has_waiting):  # as a rule; each status asks
+            return []
+        found = list[Post]()
+        for number in range(context.head.round, context.head.round + POST_ROUNDS_AHEAD + 1):
+            for phase in range(len(context.genesis.phases_of(number))):
+                if (number, phase) >= context.phase:
+                    key = number, phase, sender
+                    item = under_way.get(key)
+                    post = context.contents.waiting(key) if item is None else item.post
+                    post = post or useless.get(key)
+                    found += [] if post is None else [post]
+        return found
 
     def waiting_payloads(self) -> set[Hash]:
         """Payloads of posts that are not in the mempool yet."""

@@ -210,8 +210,7 @@ class Reception:
         parts.catching_up.on_status(peer, status)
         for question in parts.answers.questions(status, parts.voting.agreement, parts.blocks.wanted):
             self._context.emit(Send(peer, question))
-        if (own := parts.answers.reminder(peer, status)) is not None:
-            self._context.emit(Send(peer, own))
+        self._context.send((peer, own) for own in parts.answers.reminders(peer, status))
         parts.announcing.on_status(peer, status)
         return _advance_if(parts.twins.may_end())
 

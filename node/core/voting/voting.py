@@ -1,6 +1,6 @@
 """Voting: this peer's part in deciding the open height. It counts votes, signs its own, and notices the decision."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -131,6 +131,10 @@ class Voting:
         """Numbers of held items, by the names that `Node.sizes` gives them."""
         yield from self.agreement.ballots.sizes()
         yield "early votes", sum(map(len, self._early.values()))
+
+    def early(self, voter: PublicKey) -> Sequence[Vote]:
+        """The votes of a member for the height after the open one that are kept here."""
+        return self._early.get(voter, ())
 
     def mining_time_ms(self, block_hash: Hash) -> int:
         """Observed mining time of a block: from the time at which we could have mined ourselves to its arrival."""

@@ -7,6 +7,7 @@ import pytest
 from fedchain.chain.block import Block
 from fedchain.chain.membership.change import sign_rekey
 from fedchain.chain.vote import NIL
+from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.messages import (
     CandidateMessage,
@@ -95,6 +96,27 @@ def test_a_peer_that_forgot_its_post_is_sent_it_while_it_is_checked_and_if_it_is
     assert sent(stage.receive(stage.status(posts=stage.holds(author)), author), PostMessage) == []
     stage.handle(Computed(job, stage.node._context.checks.run(job)))
     assert stage.node.holds(said) != is_useless
+
+
+@pytest.mark.parametrize("has_come", [True, False])
+def test_a_peer_that_forgot_what_it_said_ahead_of_us_is_sent_that(has_come: bool) -> None:
+    """It alone had the block, and lost it with its memory: until we go on, no status of ours shows what it said."""
+    stage = Stage(genesis(4, inline_size_max=0), contributes=False)
+    author, other = stage.others[0], stage.others[1]
+    said = post(stage.chain.key(author), stage.genesis, 2, payload(1))
+    vote = stage.a_vote(author, sha256(b"a block of the next height"), PREVOTE, height=2)
+    stage.receive(PostMessage(said, payload(1) if has_come else None), author)
+    stage.receive(VoteMessage(vote), author)
+    for posts in (b"", stage.holds(author)):
+        effects = stage.receive(stage.status(posts=posts), author)
+        assert sent(effects, PostMessage) == [PostMessage(said, None)]
+        assert sent(effects, VoteMessage) == [VoteMessage(vote)]
+    told = stage.receive(stage.status(), other) + stage.receive(stage.status(head_hash=bytes(32)), author)
+    stage.accept()
+    told += stage.receive(Chunk(said.payload_hash, 0, payload(1)), author)
+    told += stage.receive(stage.status(), author)
+    assert not sent(told, PostMessage) + sent(told, VoteMessage), "from now on both are shown"
+    assert stage.node.holds(said)
 
 
 def test_at_most_64_posts_are_handed_out_at_once() -> None:
