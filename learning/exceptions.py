@@ -17,6 +17,7 @@ LearningError
     └── ReleaseRefused        it does not let out numbers that would tell too much of its examples
 """
 
+import errno
 import sys
 import sysconfig
 import traceback
@@ -35,8 +36,10 @@ TEXT_SIZE_MAX = 300
 OWN_CODE_ERRORS = Exception, SystemExit
 """Errors that a user's own code may raise: one that calls `sys.exit` ends its own work, and no process of others."""
 
+_LACKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), *_LIBRARIES)
+_OURS = str(Path(__file__).parents[1])
+_NOT_THE_USERS = ("<", _OURS, *_LIBRARIES)
 
 
 class LearningError(Exception):
@@ -160,14 +163,16 @@ def told(error: E, who: str, asked: type | None = None) -> "E | OwnCodeFailed":
     with its place, which begins with `who`; else the error itself.
 
     `asked` is the class that was to judge posts, where it is known: one that is not the project's, be it of an
-    installed package, answers for all that it calls, and for the memory that it asks for. Elsewhere a machine may have
-    too little. A note has the traceback, which does not come from another process.
+    installed package, answers for all that it calls, and for the memory that it asks for. Elsewhere own code answers
+    for the memory that it asks for itself, and for files that it does not find; of what it has this package do, and of
+    disks and open files, a machine may have too little. A note has the traceback, which does not come from another
+    process.
     """
     if isinstance(error, LearningError):
         return error
     file: str | None = ""
     if asked is None:
-        is_own = passed_own_code(error) and not isinstance(error, OSError | MemoryError)
+        is_own = passed_own_code(error) and not _is_the_machine_s(error)
     elif is_own := is_own_code(asked):
         file = getattr(sys.modules.get(asked.__module__), "__file__", "")
     result: E | OwnCodeFailed = OwnCodeFailed(f"{who}: {one_line(error, file)}") if is_own else error
@@ -209,6 +214,15 @@ def asking(what: str, asked: type) -> Iterator[None]:
 def passed_own_code(error: BaseException) -> bool:
     """Whether an error passed a user's own code, so that :func:`one_line` names a line of it."""
     return bool(_place(error))
+
+
+def _is_the_machine_s(error: BaseException) -> bool:
+    """Whether a machine has too little of what own code asked for, or this package failed behind it to get that."""
+    if not isinstance(error, OSError | MemoryError):
+        return False
+    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    last = max(place for place, name in enumerate(frames) if not name.startswith(_NOT_THE_USERS))
+    return any(name.startswith(_OURS) for name in frames[last:]) or getattr(error, "errno", None) in _LACKS
 
 
 def _place(error: BaseException, file: str | None = "") -> str:

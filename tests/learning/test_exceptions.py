@@ -1,7 +1,12 @@
 """Errors of learning name what was meant, and are one line."""
 
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from fedchain.files.spool import write_whole
 from fedchain.learning.exceptions import (
     TEXT_SIZE_MAX,
     InvalidPayload,
@@ -45,3 +50,27 @@ def test_what_own_code_raised_is_told_as_its_own_and_what_learning_raised_is_lef
     assert "KeyError" in result.__notes__[0]
     refused = InvalidPayload("x")
     assert told(refused, "peer 1") is refused
+
+
+def told_of_own(own: Callable[[], object]) -> Exception:
+    with pytest.raises((MemoryError, OSError)) as caught:
+        own()
+    return told(caught.value, "peer 1")
+
+
+@pytest.mark.parametrize("error", [MemoryError("7 TiB"), FileNotFoundError(2, "No such file", "table.csv"), OSError()])
+def test_memory_and_files_that_own_code_asks_for_itself_are_told_with_its_line(error: Exception) -> None:
+    """They were a traceback, or a line that named no code."""
+
+    def own() -> None:
+        raise error
+
+    assert str(told_of_own(own)).endswith(f"({__file__}, line {own.__code__.co_firstlineno + 1})")
+
+
+def test_a_machine_that_has_too_little_is_no_fault_of_own_code(tmp_path: Path) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert type(told_of_own(full)) is OSError
+    assert type(told_of_own(lambda: write_whole("x", tmp_path / "missing" / "x"))) is FileNotFoundError

@@ -238,7 +238,7 @@ def test_what_cannot_be_pickled_is_answered_all_the_same(monkeypatch: pytest.Mon
             return Contribution(b"", 0, None, None, skipped=threading.Lock())  # type: ignore[arg-type]
         if client == 1:
             raise Locked("member 1 keeps its post")
-        raise OSError(threading.Lock())
+        raise OSError(errno.ENOSPC, threading.Lock())
 
     monkeypatch.setattr(Learner, "contribute", contribute)
     executor = ProcessExecutor(LearnerPlan(config=CONFIG), 2)
