@@ -13,8 +13,8 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -247,12 +247,13 @@ def locate_method(name: str) -> str:
 
 def import_module(what: str, name: str) -> ModuleType:
     """Import a module of the user's. Raises `ConfigurationError`, which begins with `what`, where it is impossible."""
-    try:
-        return importlib.import_module(name)
-    except OWN_CODE_ERRORS as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise ConfigurationError(f"{what}: there is no module '{error.name}'{_places(name)}") from error
-        raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
+    with in_this_folder(f"{what}: its import"):
+        try:
+            return importlib.import_module(name)
+        except OWN_CODE_ERRORS as error:
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+                raise ConfigurationError(f"{what}: there is no module '{error.name}'{_places(name)}") from error
+            raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
 
 
 def require_file(what: str, path: Path) -> None:
@@ -288,14 +289,39 @@ def import_file(what: str, path: Path) -> ModuleType:
     made = importlib.util.module_from_spec(spec)
     sys.modules |= dict.fromkeys([name, *known], made)
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), vars(made))
-    except BaseException as error:
+        with in_this_folder(f"{what}: its import"):
+            try:
+                exec(compile(source, path, "exec", dont_inherit=True), vars(made))
+            except OWN_CODE_ERRORS as error:
+                raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
+    except BaseException:
         del sys.modules[name]
         sys.modules |= known
-        if isinstance(error, OWN_CODE_ERRORS):
-            raise ConfigurationError(f"{what}: its import raised {one_line(error)}") from error
         raise
     return made
+
+
+@contextmanager
+def in_this_folder(what: str) -> Iterator[None]:
+    """Let a user's own code run, and stay in the current folder: others' paths begin there.
+
+    Raises `ConfigurationError`, which begins with `what`, where that code went elsewhere.
+    """
+    before = _current_folder()
+    yield
+    after = _current_folder()
+    if before and after != before:
+        os.chdir(before)
+        raise ConfigurationError(
+            f"{what} went to the folder {after}, and all paths that are given would begin there: "
+            "it must name its files by whole paths, such as Path(__file__).parent"
+        )
+
+
+def _current_folder() -> str:
+    with suppress(FileNotFoundError):  # it was removed
+        return os.getcwd()
+    return ""
 
 
 def running_script() -> Path | None:
@@ -310,8 +336,7 @@ def use_current_folder() -> None:
     So are those of the folder that the environment names, behind them.
     """
     folders = [os.environ.get(MODULES_VARIABLE, "")]
-    with suppress(FileNotFoundError):  # it was removed
-        folders.insert(0, os.getcwd())
+    folders.insert(0, _current_folder())
     sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
 
 

@@ -38,7 +38,14 @@ from fedchain.learning.models.low_rank import find_low_rank, freeze_down
 from fedchain.learning.models.model_info import InputField, LowRank, ModelInfo, validate_bounds, validate_same
 from fedchain.learning.models.shapes import infos_of
 from fedchain.learning.models.weights import hash_tensors, head_names
-from fedchain.learning.registry import build_method, import_file, import_module, is_file_path, load_method
+from fedchain.learning.registry import (
+    build_method,
+    import_file,
+    import_module,
+    in_this_folder,
+    is_file_path,
+    load_method,
+)
 from fedchain.learning.seeding import initial_seed, seeded
 from fedchain.learning.task.adapter import EMBEDDING_NAMES, Output, adapt
 from fedchain.learning.task.choice import TaskFunction, validate_choice
@@ -293,10 +300,11 @@ def _call(function: Callable[..., Any], offered: Mapping[str, int]) -> Any:
         is_lacking = parameter.default is parameter.empty and parameter.kind not in _ANY_NUMBER
         if is_lacking and name not in offered:
             raise ConfigurationError(f"it is given {', '.join(offered)}, by these names, and no {name!r}")
-    try:
-        return function(**{name: value for name, value in offered.items() if name in wanted})
-    except OWN_CODE_ERRORS as error:
-        raise ConfigurationError(f"it raised {one_line(error)}") from error
+    with in_this_folder("it"):
+        try:
+            return function(**{name: value for name, value in offered.items() if name in wanted})
+        except OWN_CODE_ERRORS as error:
+            raise ConfigurationError(f"it raised {one_line(error)}") from error
 
 
 def _expect_three(made: Any) -> tuple[Any, Any, Any]:

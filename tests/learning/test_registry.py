@@ -108,6 +108,22 @@ def test_a_file_that_was_edited_since_is_imported_anew(tmp_path: Path, monkeypat
         monkeypatch.delitem(sys.modules, name)
 
 
+def test_a_file_that_goes_to_another_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the run, and the file itself, were then looked for in that one."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    file = Path("own/goes_away.py")
+    file.write_text("import os\nos.chdir(os.path.dirname(__file__))\n")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"its import went to the folder .*own, and all paths"):
+            import_file("method", file)
+        assert Path.cwd() == tmp_path
+    monkeypatch.chdir("own")
+    assert import_file("method", Path("goes_away.py")) is sys.modules["goes_away"], "it is there already"
+    monkeypatch.delitem(sys.modules, "goes_away")
+
+
 def test_a_module_that_python_imported_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     file = tmp_path / "imported_before.py"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -832,6 +833,19 @@ def test_a_function_and_own_data_go_together(changes: dict[str, Any], task: Any,
     assert message in str(caught.value)
 
 
+def test_a_function_that_goes_to_another_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's folder was then looked for in that one."""
+
+    def away(member: int, members: int) -> Any:
+        os.chdir("/")
+        return load(member, members)
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="it went to the folder /, and all paths"):
+        describe_task(config(), away)
+    assert Path.cwd() == tmp_path
+
+
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
@@ -840,6 +854,7 @@ def test_a_function_and_own_data_go_together(changes: dict[str, Any], task: Any,
         ("import no_such_module", "load", "its import raised ModuleNotFoundError: No module named 'no_such_module' ("),
         ("def load(:", "load", "its import raised SyntaxError: "),
         ("raise SystemExit", "load", "its import raised SystemExit: "),
+        ("import os; os.chdir('..')", "load", "its import went to the folder "),
     ],
 )
 def test_a_module_that_cannot_be_used_is_told_in_one_line(
