@@ -1,5 +1,7 @@
 """Observations: facts for the operator that this peer derives from the chain and the votes."""
 
+from collections.abc import Callable
+
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
@@ -9,12 +11,21 @@ from fedchain.node.core.notices import ClockOff, NotCounted
 CLOCK_OFF_MS = 5_000
 """Largest difference from the median of all voters' clocks that needs no warning."""
 
+SILENT = "this node was silent when the block was mined"
+"""Why a block lacks our post, where nothing could be said in our name: we were away, or still listen."""
+
 
 class Observations:
-    """Notices clocks that are off, and the reason why our post was not counted."""
+    """Notices clocks that are off, and the reason why our post was not counted.
 
-    def __init__(self, context: Context, blocks: BlockImport) -> None:
-        self._context, self._blocks = context, blocks
+    Args:
+        context: the node's memory.
+        blocks: takes blocks.
+        is_silent: whether nothing may be signed in our own name.
+    """
+
+    def __init__(self, context: Context, blocks: BlockImport, is_silent: Callable[[], bool]) -> None:
+        self._context, self._blocks, self._is_silent = context, blocks, is_silent
         self.clock_offsets_ms: dict[PublicKey, int] = {}
         """How far each voter's clock was ahead of the median at its last vote; negative if behind. Only keys that
         members have now are among them, of members that are not gone for good."""
@@ -52,8 +63,9 @@ class Observations:
         if context.me in settled.block.senders:
             self.not_counted = None
             return
+        before = self.not_counted
         if context.journal.post(header.round, header.phase) is None:
-            reason = "it was not ready when the block was mined"
+            reason = SILENT if self._is_silent() else "it was not ready when the block was mined"
         elif context.mempool.get((header.round, header.phase), context.me) is None:
             reason = "it was not sent"
         else:
@@ -61,4 +73,5 @@ class Observations:
                 f"the block's miner did not hold it, or it came after the {len(settled.block.transactions)} counted"
             )
         self.not_counted = NotCounted(header.height, header.round, reason)
-        context.tell(self.not_counted)
+        if reason != SILENT or before is None or before.reason != SILENT:  # one that returns may follow thousands
+            context.tell(self.not_counted)

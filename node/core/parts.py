@@ -101,7 +101,7 @@ class Parts:
         self.answers = Answers(context, self.bulk, self.posts.unshown, self.voting.early)
         self.announcing = Announcing(context, self.answers, self.voting)
         self.sweeping = Sweeping(context, self.blocks, self.catching_up, self.posts, self.bulk)
-        self.observations = Observations(context, self.blocks)
+        self.observations = Observations(context, self.blocks, self.says_nothing)
         context.contents.wanted, context.contents.is_part = self.sweeping.wanted, self.bulk.__contains__
 
     def says_nothing(self) -> bool:

@@ -1,12 +1,13 @@
-"""A node warns of clocks that are wrong, its own too, and of none because blocks are old."""
+"""A node warns of clocks that are wrong, its own too, and of none because blocks are old; it says why its post is not
+counted."""
 
 import pytest
 
 from fedchain.chain.membership.change import sign_rekey
 from fedchain.network.messages import FinalMessage
 from fedchain.node.core.following.catching_up import JOIN_GAP
-from fedchain.node.core.notices import ClockOff
-from fedchain.node.core.observations import CLOCK_OFF_MS
+from fedchain.node.core.notices import ClockOff, NotCounted
+from fedchain.node.core.observations import CLOCK_OFF_MS, SILENT
 from tests.support.chain.builders import genesis, keys
 from tests.support.chain.changes import UNTIL, living_genesis, own
 from tests.support.node.driver import Federation, Peer
@@ -49,6 +50,16 @@ def test_a_clock_that_is_wrong_is_said_to_be_also_of_who_was_away(offset_ms: int
     said = [notice for notice in federation.peers[AWAY].notices if isinstance(notice, ClockOff)]
     assert len(said) == 1
     assert abs(said[0].offset_ms - offset_ms) < CLOCK_OFF_MS
+
+
+def test_who_was_away_is_told_once_that_blocks_were_mined_while_it_was_silent() -> None:
+    """A warning for each block that it follows would hide all others."""
+    federation = returned(JOIN_GAP - 1)
+    peer = federation.peers[AWAY]
+    said = [notice for notice in peer.notices if isinstance(notice, NotCounted)]
+    assert said[0] == NotCounted(1, 1, SILENT)
+    assert [notice.height for notice in said[1:] if notice.height < JOIN_GAP] == []
+    assert sum(notice.reason == SILENT for notice in said) == 1
 
 
 def test_who_has_no_vote_looks_at_its_clock_too() -> None:
