@@ -182,6 +182,8 @@ class Desk:
             raise NodeConfigError(f"a reason has 1 to {TEXT_SIZE_MAX} printable bytes, not blanks alone")
         self._expect_of_others(ChangeKind.REMOVE, number)
         record = node.head.records[number]
+        if (fate := self._fate(record)) is not None:
+            raise NodeConfigError(f"peer {number} {fate}: it takes no part any more")
         for change in node.open_changes():  # approvals of two removals would not add up
             if change.kind is ChangeKind.REMOVE and change.member == record.came_with:
                 return self._consent(change)
@@ -227,10 +229,19 @@ class Desk:
         self._expect_records()
         if (record := self._service.node.own_record()) is None:
             raise NodeConfigError("this peer is no member yet")
+        if (fate := self._fate(record)) is not None:
+            raise NodeConfigError(f"this member {fate}: it takes no part any more")
         if record.is_changing:
             then = f"{record.next.name.lower()} from round {record.round} on"
             raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
         return record
+
+    def _fate(self, record: Member) -> str | None:
+        """The end of a member that takes no part any more, in words; None if it may take part."""
+        if record.key in self._service.node.head.roster.culprits:
+            return "was convicted"
+        fates = {Standing.LEFT: "left", Standing.REMOVED: "was removed"}
+        return fates.get(record.standing)
 
     def _so_far(self) -> str:
         """The words of an answer that holds here, while others may have blocks that count our silence."""

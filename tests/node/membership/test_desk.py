@@ -30,7 +30,7 @@ from fedchain.node.founding.task import learning_to_genesis
 from fedchain.node.membership.account import account_lines
 from fedchain.node.membership.desk import HEIGHTS_VALID, Desk
 from fedchain.node.membership.invitation import Invitation, read_invitation
-from tests.support.chain.builders import keys
+from tests.support.chain.builders import double_vote, keys
 from tests.support.chain.changes import UNTIL, approved, joining, living_genesis, own
 from tests.support.learning.encrypted_game import task
 from tests.support.node.inviting import NEWCOMER, Host
@@ -217,6 +217,30 @@ def test_of_five_members_nobody_leaves_with_another_one() -> None:
     it.candidate(block)
     it.final(block)
     assert "waits until another member comes: 5 count, 1 of them on the way out, and at least 4 stay" in it.ask("leave")
+
+
+def test_a_convicted_member_is_told_so_and_no_key_is_made_for_it() -> None:
+    it = office()
+    it.final(it.block(evidence=[double_vote(it.chain.key(it.me), it.genesis, 1)]))
+    desk = Desk(it, it.chain.key(it.me), Nobody(), lambda: pytest.fail("a key was made"))
+    for name in ("leave", "away", "rekey", "back"):
+        with pytest.raises(NodeConfigError, match=r"^this member was convicted: it takes no part any more$"):
+            desk.answer({"ask": name})
+
+
+def test_nobody_is_removed_that_takes_no_part_any_more() -> None:
+    it = office()
+    culprit, leaver = it.others[-1], next(place for place in range(5) if it.genesis.members[place] == it.others[-2])
+    crime = double_vote(it.chain.key(culprit), it.genesis, 1)
+    it.final(it.block(changes=[own(it.chain, leaver)], evidence=[crime]))
+    number = it.chain.state.roster.seats[culprit]
+    said = f"peer {number} was convicted: it takes no part any more"
+    assert it.refusal("remove", member=str(number), reason="it lies") == said
+    for _ in range(2):
+        it.final(it.block(without=[it.me]))
+    assert it.node.head.records[leaver].standing is Standing.LEFT
+    said = f"peer {leaver} left: it takes no part any more"
+    assert it.refusal("remove", member=str(leaver), reason="it is gone") == said
 
 
 def test_nothing_is_asked_for_behind_the_last_round() -> None:
