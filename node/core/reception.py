@@ -178,6 +178,9 @@ class Reception:
         if self._parts.catching_up.has_waypoint:
             self._parts.catching_up.expect_followed(message.block)
         self._parts.blocks.on_candidate(peer, message.block)
+        for post in message.block.transactions:
+            if post.sender == self._context.me:  # members that started anew show it nowhere else
+                self._parts.twins.hears(post)
         return Follows.ADVANCE
 
     def _on_vote(self, _: PublicKey, message: VoteMessage) -> Follows:
@@ -200,6 +203,9 @@ class Reception:
 
     def _on_certificate(self, _: PublicKey, message: CertificateMessage) -> Follows:
         self._parts.voting.on_certificate(message.certificate)
+        for vote in message.certificate.votes:
+            if vote.voter == self._context.me:  # members that started anew show it nowhere else
+                self._parts.twins.hears(vote)
         return Follows.ADVANCE
 
     def _on_final(self, peer: PublicKey, message: FinalMessage) -> Follows:

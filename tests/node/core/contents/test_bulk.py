@@ -18,7 +18,7 @@ from fedchain.node.core.checks import Checks
 from fedchain.node.core.contents.bulk import PATIENCE_MS
 from fedchain.node.core.deadlines import parts_forgiven_after_ms
 from fedchain.node.core.effects import Compute, Contribute, Effect, Send
-from fedchain.node.core.events import Computed, MessageReceived, Moment
+from fedchain.node.core.events import Computed, Contributed, MessageReceived, Moment
 from fedchain.node.core.jobs import CheckPost, KeepPart
 from fedchain.node.shell.parts import run_part
 from fedchain.node.shell.run import limits_of
@@ -197,6 +197,7 @@ def test_parts_that_do_not_come_hold_a_vote_back_for_a_while() -> None:
 def test_parts_are_waited_for_as_long_as_posts_are() -> None:
     """Though the block counts everybody: by then somebody has mined one without the posts whose parts lack."""
     at = stage(phase_timeout_ms=60_000)
+    at.handle(Contributed(1, 0, listing()))
     posts = [post(at.chain.key(at.me), at.genesis, 1, listing())]
     posts += [a_post(at, (part_of(number, 1), AGGREGATOR), author=number - 1)[0] for number in range(1, 4)]
     payloads = [listing(), *(listing((part_of(number, 1), AGGREGATOR)) for number in range(1, 4))]

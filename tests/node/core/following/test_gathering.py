@@ -76,7 +76,7 @@ def test_the_first_block_ends_the_waiting_of_all() -> None:
 
 def test_who_waits_votes_on_what_others_mine() -> None:
     stage = Stage(genesis(4), wait_for=9)
-    effects = stage.candidate(stage.block())
+    effects = [*stage.candidate(stage.block(without=[stage.me])), *stage.wait(70)]
     assert published(effects, VoteMessage)
     assert not _begins(stage.victim.effects)
 

@@ -11,7 +11,7 @@ from fedchain.chain.genesis import Contributor, PhaseRule
 from fedchain.chain.storage.store import MemoryStore
 from fedchain.chain.vote import NIL
 from fedchain.crypto.hashing import sha256
-from fedchain.network.messages import EvidenceMessage, FinalMessage, PostMessage, VoteMessage
+from fedchain.network.messages import CertificateMessage, EvidenceMessage, FinalMessage, PostMessage, VoteMessage
 from fedchain.node.core.effects import Contribute, Effect, Stop
 from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Listening, SilenceOver, TwinHeard
@@ -204,6 +204,27 @@ def test_a_post_that_we_did_not_make_is_ours_from_then_on() -> None:
     assert not _says(stage.wait(100))
 
 
+def test_a_post_that_we_did_not_make_is_heard_in_a_candidate_as_well() -> None:
+    """Members that start anew show no posts of others, but the candidates that count them."""
+    stage = Stage(genesis(4), contributes=False)
+    block = stage.block()
+    (ours,) = [item for item in block.transactions if item.sender == stage.me]
+    stage.candidate(block)
+    assert _notices(stage) == [TwinHeard]
+    assert stage.node.journal.post(1, 0) == ours
+    assert not published(stage.contribute(99), PostMessage)
+
+
+def test_a_prevote_that_we_did_not_cast_is_heard_in_the_proof_of_a_lock_as_well() -> None:
+    """Members that start anew show no votes of others, but what proves their lock."""
+    stage = Stage(genesis(4))
+    block = stage.block(without=[stage.me])
+    polka = stage.chain.certificate(block, [stage.me, *stage.others[:2]], kind=PREVOTE, attempt=3)
+    stage.receive(CertificateMessage(polka))
+    assert _notices(stage) == [TwinHeard]
+    assert stage.node.journal.slot == (1, 3, int(PREVOTE))
+
+
 def test_a_post_that_we_did_not_make_makes_us_silent_behind_a_setup_as_well() -> None:
     stage = Stage(genesis(4, setup=(PhaseRule("keys", Contributor.PARTICIPANT),)), contributes=False)
     _others_finalize(stage)
@@ -269,7 +290,7 @@ def test_it_was_our_earlier_self_if_nothing_more_is_heard_and_we_speak_again() -
     assert heights == 2 * SILENT_HEIGHTS + 1, "it had not spoken for long"
     assert _notices(stage) == [TwinHeard, SilenceOver]
     stage.hear()
-    assert (PREVOTE, 0) in [item[:2] for item in votes([*stage.candidate(stage.block()), *stage.wait(70)])]
+    assert (PREVOTE, 0) in [item[:2] for item in votes([*stage.candidate(stage.block([stage.me])), *stage.wait(70)])]
 
 
 def test_our_earlier_self_in_a_final_block_is_no_second_node() -> None:
@@ -379,8 +400,8 @@ def test_no_statement_makes_the_journal_leave_the_chain(height: int) -> None:
     stage.receive(PostMessage(far, payload(99)))
     assert not stage.node.is_silent()
     assert stage.node.journal == Journal()
-    block = stage.block()
-    assert votes(stage.candidate(block)) == [(PREVOTE, 0, block.hash)]
+    block = stage.block(without=[stage.me])
+    assert votes([*stage.candidate(block), *stage.wait(70)])[0] == (PREVOTE, 0, block.hash)
 
 
 # --- posts of forgotten rounds

@@ -334,7 +334,7 @@ def test_a_precommit_without_the_posts_required_says_whose_are_here() -> None:
     stage = Stage(living_genesis(7), contributes=False)
     post, *_ = stage.others_posts()
     stage.post(post)
-    block = stage.block()
+    block = stage.block(without=[stage.me])
     effects = [*stage.candidate(block), *stage.vote(block, stage.others)]
     seats = stage.node.head.roster.seats
     assert _precommit(effects).turnout == Turnout(0, 0, mark_seats([seats[post.sender]]), b"")
