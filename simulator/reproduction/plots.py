@@ -62,7 +62,8 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
         axes.set_xlim(-0.5, len(cells) - 0.5)  # also of cells in which nothing can be drawn
         metrics = {column.metric or variant.metric for variant in experiment.variants}
         axes.set_ylabel(_reached(column, metrics) if column.statistic == "reach" else _label(metrics))
-        lowest = min((min(entry.known) for entry in shown), default=0.0)
+        drawn = [value for entry in shown for value in (*entry.known, entry.paper) if value is not None]
+        lowest = min(drawn, default=0.0)
         if plot == "bars" and {entry.kind for entry in shown} == {"accuracy"}:
             axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
         if shown:
@@ -82,8 +83,8 @@ def _draw_variant(
     elif plot == "boxes":
         face = bar_style(place)
         boxes = [[*filter(math.isfinite, entry.known)] for entry in own]
-        axes.boxplot(boxes, positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
-        axes.bar([], [], label=_plain(name), **bar_style(place))
+        drawn = axes.boxplot(boxes, positions=at, widths=0.8 * width, patch_artist=True, boxprops=face)
+        drawn["boxes"][0].set_label(_plain(name))  # what a legend shows of a bar without any is another colour
     else:
         axes.bar(at, [*map(_drawable, means)], 0.9 * width, label=_plain(name), **bar_style(place))
     if plot != "boxes":
@@ -118,8 +119,9 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
     low, high = image.get_clim()
     for row, values in enumerate(grid):
         for place, value in enumerate(values):
-            ink = "white" if value > (low + high) / 2 else "black"
-            axes.text(place, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink)
+            ink = "white" if _drawable(value) > (low + high) / 2 else "black"
+            text = "–" if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.2f}"
+            axes.text(place, row, text, ha="center", va="center", fontsize=7, color=ink)
     figure.colorbar(image, ax=axes)
 
 

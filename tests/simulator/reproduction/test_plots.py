@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
+from fedchain.simulator.palette import colour
 from fedchain.simulator.reproduction.experiment import Column
 from fedchain.simulator.reproduction.plots import curve_of, draw, draw_curves, draw_entries
 from fedchain.simulator.reproduction.table import Entry, kind_of, tabulate
@@ -114,6 +116,8 @@ def test_infinite_numbers_are_marked_where_they_stand(tmp_path: Path) -> None:
     curves, *_ = drawn[0].axes
     assert {text.get_text() for text in curves.texts} == {"∞"}
     assert curves.get_xlim() == (0.5, 2.5)
+    assert {text.get_text() for text in drawn[-1].axes[0].texts} == {"∞", "6.50"}
+    assert all(text.get_color() == "black" for text in drawn[-1].axes[0].texts if text.get_text() == "∞")
     for figure in drawn[2:-2:2]:
         (axes, *_) = figure.axes
         assert axes.get_xlim() == (-0.5, 1.5)
@@ -155,6 +159,28 @@ def test_a_panel_has_the_numbers_of_its_column_with_their_deviation_and_the_pape
     grid = np.asarray(drawn[-1].axes[0].images[0].get_array())
     assert np.isnan(grid).tolist() == [[False, True], [True, False]]
     assert (grid[0, 0], grid[1, 1]) == (70.0, 64.0)
+    assert {text.get_text() for text in drawn[-1].axes[0].texts} == {"70.00", "64.00", "–"}, "two were not run"
+
+
+def test_the_papers_number_is_in_the_picture_where_it_is_far_below_ours(tmp_path: Path) -> None:
+    """The legend named a mark that stood below the axis."""
+    experiment, drawn = load(tmp_path), list[Figure]()
+    entries = [Entry("FedAvg, before", "few", experiment.columns[0].name, 42.0, {0: 90.0, 1: 91.0}, "accuracy")]
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_entries(experiment, entries, "bars", tmp_path / "table.png")
+    assert drawn[0].axes[0].get_ylim() == (35.0, 100.0)
+
+
+def test_the_legend_of_boxes_has_their_colours(tmp_path: Path) -> None:
+    """All variants had the one that matplotlib begins with."""
+    experiment, results, drawn = load(tmp_path), tmp_path / "results", list[Figure]()
+    fake_results(experiment, results)
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_entries(experiment, tabulate(experiment, results, {}), "boxes", tmp_path / "table.png")
+    legend = drawn[0].axes[0].get_legend()
+    assert legend is not None
+    shown = {str(item.get_label()): to_hex(item.get_facecolor()) for item in legend.get_patches()}
+    assert [shown[variant.name] for variant in experiment.variants] == [colour(0).lower(), colour(1).lower()]
 
 
 def _bars(axes: Axes) -> list[Rectangle]:
