@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -14,6 +15,21 @@ from fedchain.simulator.pictures import write_picture
 from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.markdown import best_entry
 from fedchain.simulator.reproduction.table import PERCENT, Entry, deviation_of, read_result, scale_of
+
+LETTER = 0.58 / 72
+"""Width of a letter in inches, for each point of its size: names that are wider than their place have several lines."""
+
+NAME_PT, MANY_PT, LEGEND_PT, TITLE_PT = 10.0, 8.0, 7.0, 12.0
+"""Sizes of the names of cells, of those that need several lines, of variants in a legend, and of cells over curves."""
+
+PANEL_IN = 4.2
+"""Height of a panel, and width of one with curves."""
+
+EDGE_IN, HANDLE_IN, ROW_IN = 0.9, 0.5, 0.16
+"""Width beside a panel that its axis takes, and of a line or bar beside its name in a legend; height of a row there."""
+
+ROWS_MAX = 2
+"""Rows of a legend for which a panel has room: it is higher for more."""
 
 
 def draw(
@@ -42,13 +58,18 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
     from matplotlib.figure import Figure  # slow to import
 
     panels, cells = len(experiment.columns), [cell.name for cell in experiment.cells]
-    figure = Figure(figsize=(max(5.0, 2.2 + 1.3 * len(cells)), 4.2 * panels), layout="constrained")
+    width = max(5.0, 2.2 + 1.3 * len(cells))
+    names = LETTER * NAME_PT * max(len(variant.name) for variant in experiment.variants) if plot == "map" else 0.0
+    columns = _legend_columns(experiment, width)
+    rows = 0 if plot == "map" else math.ceil((len(experiment.variants) + 1) / columns)  # the last one for the paper's
+    height = PANEL_IN + ROW_IN * max(0, rows - ROWS_MAX)
+    figure = Figure(figsize=(width + names, height * panels), layout="constrained")
     figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
     for axes, column in zip(figure.subplots(panels, squeeze=False)[:, 0], experiment.columns, strict=True):
         shown = [entry for entry in entries if entry.column == column.name and entry.known]
         axes.set_title(_plain(column.name), fontsize=9)
         if plot == "map":
-            _draw_map(figure, axes, experiment, shown)
+            _draw_map(figure, axes, experiment, shown, width)
             continue
         for place, variant in enumerate(experiment.variants):
             if own := [entry for entry in shown if entry.variant == variant.name]:
@@ -58,16 +79,17 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
                     axes.plot([cells.index(best.cell)], [best.mean], marker="*", markersize=13, color=colour(place))
         if any(entry.paper is not None for entry in shown):
             axes.scatter([], [], marker="_", s=160, color="black", label="paper")
-        axes.set_xticks(range(len(cells)), [*map(_plain, cells)])
+        lines = _name_cells(axes, cells, width)
         axes.set_xlim(-0.5, len(cells) - 0.5)  # also of cells in which nothing can be drawn
         metrics = {column.metric or variant.metric for variant in experiment.variants}
-        axes.set_ylabel(_reached(column, metrics) if column.statistic == "reach" else _label(metrics))
+        label = _reached(column, metrics) if column.statistic == "reach" else _label(metrics)
+        axes.set_ylabel(_lines(label, PANEL_IN - EDGE_IN, NAME_PT))
         drawn = [value for entry in shown for value in (*entry.known, entry.paper) if value is not None]
         lowest = min(drawn, default=0.0)
         if plot == "bars" and {entry.kind for entry in shown} == {"accuracy"}:
             axes.set_ylim(max(0.0, 5 * ((lowest - 5) // 5)), 100)
         if shown:
-            axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
+            _draw_legend(axes, columns, lines)
     _save(figure, path)
 
 
@@ -107,14 +129,38 @@ def _mark_infinite(axes: Any, points: Iterable[tuple[float, float]]) -> None:
         axes.text(x, 0.98, "∞", ha="center", va="top", transform=axes.get_xaxis_transform())
 
 
-def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[Entry]) -> None:
+def _name_cells(axes: Any, cells: Sequence[str], width: float) -> int:
+    """Name the cells below the axis of a picture ``width`` inches wide; return how many lines the names have."""
+    place = (width - EDGE_IN) / len(cells)
+    are_wide = any(len(name) * LETTER * NAME_PT > place for name in cells)
+    names = [_lines(name, place, MANY_PT) for name in cells] if are_wide else cells
+    axes.set_xticks(range(len(cells)), [*map(_plain, names)], fontsize=MANY_PT if are_wide else NAME_PT)
+    return 1 + max(name.count("\n") for name in names)
+
+
+def _legend_columns(experiment: Experiment, width: float) -> int:
+    """How many columns of a legend fit into a picture ``width`` inches wide."""
+    widest = HANDLE_IN + LETTER * LEGEND_PT * max(len(variant.name) for variant in experiment.variants)
+    return max(1, min(3, int((width - EDGE_IN) / widest)))
+
+
+def _draw_legend(axes: Any, columns: int, lines: int) -> None:
+    """Draw the legend below the names of the cells, which have so many lines."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ScaledTranslation(0, -0.27 - (lines - 1) * 1.2 * MANY_PT / 72, axes.figure.dpi_scale_trans)
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": axes.transAxes + below}
+    axes.legend(fontsize=LEGEND_PT, ncols=columns, frameon=False, **place)
+
+
+def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[Entry], width: float) -> None:
     """Draw a heat map: variants in rows, cells in columns, higher values darker."""
     cells, variants = [cell.name for cell in experiment.cells], [variant.name for variant in experiment.variants]
     grid = [[float("nan")] * len(cells) for _ in variants]
     for entry in shown:
         grid[variants.index(entry.variant)][cells.index(entry.cell)] = statistics.mean(entry.known)
     image = axes.imshow([[*map(_drawable, row)] for row in grid], cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(cells)), [*map(_plain, cells)])
+    _name_cells(axes, cells, width - EDGE_IN)  # beside the scale of the colours
     axes.set_yticks(range(len(variants)), [*map(_plain, variants)])
     low, high = image.get_clim()
     for row, values in enumerate(grid):
@@ -146,7 +192,7 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
     cells = [cell.name for cell in experiment.cells if cell.name in known]
     if not cells:
         return
-    figure = Figure(figsize=(4.2 * len(cells), 3.4 * len(metrics)), layout="constrained")
+    figure = Figure(figsize=(PANEL_IN * len(cells), 3.4 * len(metrics)), layout="constrained")
     figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
     for panels, metric in zip(figure.subplots(len(metrics), len(cells), squeeze=False), metrics, strict=True):
         for axes, cell in zip(panels, cells, strict=True):
@@ -155,10 +201,11 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
                     limit = PERCENT if scale_of(metric or variant.metric) == PERCENT else math.inf
                     _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)), limit)
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
-            axes.set(title=_plain(cell), xlabel="round", ylabel=_label(names))
+            title = _plain(_lines(cell, PANEL_IN - HANDLE_IN, TITLE_PT))
+            axes.set(title=title, xlabel="round", ylabel=_label(names))
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if axes.lines:
-                axes.legend(fontsize=7)
+                axes.legend(fontsize=LEGEND_PT)
             drawn = [point for variant in experiment.variants for point in curves[metric, cell, variant.name]]
             if any(math.isinf(mean) for _, mean, _ in drawn):
                 axes.set_xlim(min(drawn)[0] - 0.5, max(drawn)[0] + 0.5)
@@ -209,6 +256,11 @@ def _reached(column: Column, metrics: set[str]) -> str:
     other, known = f"{column.fraction:g} of {_plain(column.of)}", f"{column.mark:g} of {', '.join(sorted(metrics))}"
     mark = other if column.of else known
     return f"{', '.join(column.spend)} until {mark}" if column.spend else f"round that reaches {mark}"
+
+
+def _lines(text: str, width: float, size: float) -> str:
+    """A text in lines of at most so many inches, for letters of so many points."""
+    return textwrap.fill(text, max(1, int(width / (LETTER * size))))
 
 
 def _plain(text: str) -> str:

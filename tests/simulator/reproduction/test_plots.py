@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -169,6 +170,33 @@ def test_the_papers_number_is_in_the_picture_where_it_is_far_below_ours(tmp_path
     with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
         draw_entries(experiment, entries, "bars", tmp_path / "table.png")
     assert drawn[0].axes[0].get_ylim() == (35.0, 100.0)
+
+
+@pytest.mark.parametrize("plot", ["bars", "boxes", "lines", "map"])
+def test_names_of_any_length_are_within_the_picture_and_leave_room_for_it(tmp_path: Path, plot: str) -> None:
+    """Names of cells as a sweep of two settings gives them covered each other, and those of variants were cut."""
+    cells = [f"classes_avg={count}, regularizer_weight={weight}" for count in (2, 4) for weight in (0.1, 1.0)]
+    variants = [f"a method with a setting of 0.{place}, and another one" for place in range(9)]
+    experiment, drawn = load(tmp_path), list[Figure]()
+    experiment = replace(
+        experiment,
+        cells=tuple(replace(experiment.cells[0], name=name) for name in cells),
+        variants=tuple(replace(experiment.variants[0], name=name) for name in variants),
+    )
+    entries = [Entry(name, cell, "", None, {0: 90.0, 1: 91.0}, "accuracy") for name in variants for cell in cells]
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)):
+        draw_entries(experiment, entries, plot, tmp_path / "table.png")
+    figure, axes = drawn[0], drawn[0].axes[0]
+    width, height = figure.get_size_inches()
+    whole = figure.get_tightbbox()
+    assert min(whole.x0, whole.y0, width - whole.x1, height - whole.y1) > -0.01
+    places = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(one.x1 < other.x0 for one, other in pairwise(places))
+    panel = axes.get_window_extent()
+    assert panel.width > 0.5 * figure.bbox.width
+    assert panel.height > 0.4 * figure.bbox.height
+    if (legend := axes.get_legend()) is not None:
+        assert legend.get_window_extent().y1 < min(place.y0 for place in places)
 
 
 def test_the_legend_of_boxes_has_their_colours(tmp_path: Path) -> None:
