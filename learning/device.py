@@ -93,22 +93,26 @@ def kept_generator() -> Iterator[None]:
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """Compute in float32 whatever a notebook or a task's file has set: new numbers are of that type, and products of
-    matrices keep all of its bits. Leave torch's settings as they were.
+    """Compute in float32 whatever a notebook or a task's file has set: new numbers are of that type, products of
+    matrices keep all of its bits, and where nothing else is said new numbers are on the processor and have gradients.
+    Leave torch's settings as they were.
     """
-    kind = torch.get_default_dtype()
+    kind, place = torch.get_default_dtype(), torch.get_default_device()
     try:
         precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # it is another one on each kind of device, which torch tells by other names
         precision = ""
     torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
     if precision:
         torch.set_float32_matmul_precision("highest")
     try:
-        yield
+        with torch.enable_grad():
+            yield
     finally:
         if precision:
             torch.set_float32_matmul_precision(precision)
+        torch.set_default_device(None if place.type == DEVICE else place)
         torch.set_default_dtype(kind)
 
 

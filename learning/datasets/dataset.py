@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedchain.learning.datasets.catalogue import DatasetInfo
+from fedchain.learning.device import DEVICE
 from fedchain.learning.exceptions import DatasetError
 
 _PIXEL_DEVIATION_FLOOR = 0.001
@@ -71,7 +72,7 @@ class Dataset:
 
 @functools.lru_cache(maxsize=8)
 def _per_channel(values: tuple[float, ...], dimensions: int) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float32).reshape(-1, *(1,) * (dimensions - 1))
+    return torch.tensor(values, dtype=torch.float32, device=DEVICE).reshape(-1, *(1,) * (dimensions - 1))
 
 
 @functools.cache

@@ -56,7 +56,11 @@ def other_numbers() -> Iterator[None]:
     """Numbers as notebooks want them for themselves."""
     torch.set_default_dtype(torch.float64)
     torch.set_float32_matmul_precision("medium")
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
     yield
+    torch.set_grad_enabled(True)
+    torch.set_default_device(None)
     torch.set_float32_matmul_precision("highest")
     torch.set_default_dtype(torch.float32)
 
@@ -66,6 +70,8 @@ def test_training_is_in_whole_float32_whatever_the_process_has_set(other_numbers
         fail_in_training()
     with as_training(torch.device("cpu")):
         assert (torch.get_default_dtype(), torch.get_float32_matmul_precision()) == (torch.float32, "highest")
+        assert (torch.rand(1).device.type, torch.is_grad_enabled()) == ("cpu", True)
+    assert (torch.rand(1).device.type, torch.is_grad_enabled()) == ("meta", False)
     assert (torch.get_default_dtype(), torch.get_float32_matmul_precision()) == (torch.float64, "medium")
 
 

@@ -40,3 +40,23 @@ def test_it_learns_the_same_where_a_notebook_computes_in_doubles(
     task: TaskFunction | None, expected: dict[TaskFunction | None, bytes], in_float64: None
 ) -> None:
     assert _learned(task) == expected[task]
+
+
+def test_it_learns_the_same_where_a_notebook_puts_new_numbers_elsewhere(
+    expected: dict[TaskFunction | None, bytes],
+) -> None:
+    """As on a card: what stands on no device is nothing that one could learn from."""
+    torch.set_default_device("meta")
+    try:
+        assert _learned(None) == expected[None]
+        assert torch.rand(1).device.type == "meta", "it is left as it was"
+    finally:
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("task", [load, None], ids=["own class", "digits"])
+def test_it_learns_the_same_where_a_notebook_takes_no_gradients(
+    task: TaskFunction | None, expected: dict[TaskFunction | None, bytes]
+) -> None:
+    with torch.no_grad():
+        assert _learned(task) == expected[task]
