@@ -30,7 +30,8 @@ class Observations:
         """How far each voter's clock was ahead of the median at its last vote; negative if behind. Only keys that
         members have now are among them, of members that are not gone for good."""
         self.not_counted: NotCounted | None = None
-        """The last block that left out our post; None if the newest block counts it, or we owed none."""
+        """The newest block for which we owed a post, if it left that out; None if it counts one, or if we are none of
+        those that count."""
         self.head_moved_ms: int | None = None
         """Time of the head's last move, by the monotonic clock; None before the first one."""
 
@@ -58,7 +59,10 @@ class Observations:
 
     def _look_for_our_post(self, settled: Settled) -> None:
         context, header = self._context, settled.block.header
-        if context.me not in settled.before.roster.contributors:
+        roster = settled.before.roster
+        if not roster.is_active(context.me):
+            self.not_counted = None
+        if context.me not in roster.contributors:
             return
         if context.me in settled.block.senders:
             self.not_counted = None

@@ -95,7 +95,7 @@ class NodeCollector:
         yield GaugeMetricFamily("fedchain_finished", "1 once the last round is closed.", float(now["finished"]))
         yield GaugeMetricFamily("fedchain_electors", "Members that vote on the next block.", now["electors"])
         yield GaugeMetricFamily("fedchain_elector", "1 if this peer is one of them.", float(now["elector"]))
-        text = "0 if the newest block for which this peer owed a post lacks it."
+        text = "0 if this peer counts, and the newest block for which it owed a post lacks it."
         yield GaugeMetricFamily("fedchain_post_counted", text, float(not now["not_counted"]))
         yield GaugeMetricFamily("fedchain_quorum", "Votes that make a block final.", now["quorum"])
         missing = len(now["electors_missing"])

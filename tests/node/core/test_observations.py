@@ -3,12 +3,12 @@ counted."""
 
 import pytest
 
-from fedchain.chain.membership.change import sign_rekey
+from fedchain.chain.membership.change import ChangeKind, sign_rekey
 from fedchain.network.messages import FinalMessage
 from fedchain.node.core.following.catching_up import JOIN_GAP
 from fedchain.node.core.notices import ClockOff, NotCounted
 from fedchain.node.core.observations import CLOCK_OFF_MS, SILENT
-from tests.support.chain.builders import genesis, keys
+from tests.support.chain.builders import double_vote, genesis, keys
 from tests.support.chain.changes import UNTIL, living_genesis, own
 from tests.support.node.driver import Federation, Peer
 from tests.support.node.stage import Stage
@@ -60,6 +60,21 @@ def test_who_was_away_is_told_once_that_blocks_were_mined_while_it_was_silent() 
     assert said[0] == NotCounted(1, 1, SILENT)
     assert [notice.height for notice in said[1:] if notice.height < JOIN_GAP] == []
     assert sum(notice.reason == SILENT for notice in said) == 1
+
+
+@pytest.mark.parametrize("is_convicted", [False, True])
+def test_who_counts_no_more_owes_no_post_that_could_be_missing(is_convicted: bool) -> None:
+    """An alert would say for ever that it votes and is not counted."""
+    stage = Stage(living_genesis(6))
+    mine = stage.genesis.index[stage.me]
+    crimes = [double_vote(stage.chain.key(stage.me), stage.genesis, 1)] if is_convicted else []
+    changes = [] if is_convicted else [own(stage.chain, mine, ChangeKind.AWAY)]
+    stage.final(stage.block(without=[stage.me], evidence=crimes, changes=changes))
+    assert stage.node.observations.not_counted is not None
+    for _ in range(3):
+        stage.final(stage.block(without=[stage.me]))
+    assert not stage.node.head.roster.is_active(stage.me)
+    assert stage.node.observations.not_counted is None
 
 
 def test_who_has_no_vote_looks_at_its_clock_too() -> None:
