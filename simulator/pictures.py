@@ -1,5 +1,6 @@
 """Pictures of a run: curves of learning, who holds which classes, who did what when."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +17,12 @@ from fedchain.wording import some_of
 
 PEERS_DRAWN, ROUNDS_DRAWN = 40, 20
 """Largest numbers in a timeline: more would be too small to see."""
+
+LETTER = 0.58 / 72
+"""Width of a letter in inches, for each point of its size: texts that are wider than their place have several lines."""
+
+TITLE_PT = 10.0
+"""Size of titles."""
 
 PHASE_COLOURS = {
     "training": colour(0),
@@ -87,9 +94,12 @@ def draw_heat_map(histogram: NDArray[np.int64], title: str, path: Path) -> None:
     """Draw the number of training examples of each class at each peer, as in DFPL Fig. 3."""
     peers, classes = histogram.shape
     absent = not_held(histogram)
-    figure, (axes,) = _subplots(1, (max(4.0, min(0.32 * peers + 1.5, 16.0)), 4.2), title)
+    width = max(4.0, min(0.32 * peers + 1.5, 16.0))
+    figure, (axes,) = _subplots(1, (width, 4.2), title)
     image = axes.imshow(histogram.T, aspect="auto", cmap="Blues", origin="lower", vmin=0)
-    axes.set(xlabel="peer", ylabel="class", title=f"training examples{absent and f' ({absent})'}")
+    axes.set(xlabel="peer", ylabel="class")
+    counts = f"training examples{absent and f' ({absent})'}"
+    axes.set_title(in_lines(counts, width - 1.0, TITLE_PT), fontsize=TITLE_PT)  # beside the scale of the colours
     if peers <= 40:
         axes.set_xticks(range(peers))
         for peer in range(peers):
@@ -213,8 +223,14 @@ def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any,
     from matplotlib.figure import Figure  # slow to import, and only needed at the end of a run
 
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(in_lines(title, size[0], TITLE_PT), fontsize=TITLE_PT, parse_math=False)
     return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def in_lines(text: str, width: float, size: float) -> str:
+    """A text whose lines are at most so many inches wide, for letters of so many points."""
+    letters = max(1, int(width / (LETTER * size)))
+    return "\n".join(textwrap.fill(line, letters) for line in text.splitlines())
 
 
 def write_picture(figure: Any, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -11,15 +10,12 @@ from typing import Any
 
 from fedchain.files.spool import write_whole
 from fedchain.simulator.palette import bar_style, colour, line_style
-from fedchain.simulator.pictures import write_picture
+from fedchain.simulator.pictures import LETTER, in_lines, write_picture
 from fedchain.simulator.reproduction.experiment import Cell, Column, Experiment, Variant, key_of
 from fedchain.simulator.reproduction.markdown import best_entry
 from fedchain.simulator.reproduction.table import PERCENT, Entry, deviation_of, read_result, scale_of
 
-LETTER = 0.58 / 72
-"""Width of a letter in inches, for each point of its size: names that are wider than their place have several lines."""
-
-NAME_PT, MANY_PT, LEGEND_PT, TITLE_PT = 10.0, 8.0, 7.0, 12.0
+NAME_PT, MANY_PT, LEGEND_PT, CELL_PT = 10.0, 8.0, 7.0, 12.0
 """Sizes of the names of cells, of those that need several lines, of variants in a legend, and of cells over curves."""
 
 PANEL_IN = 4.2
@@ -83,7 +79,7 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
         axes.set_xlim(-0.5, len(cells) - 0.5)  # also of cells in which nothing can be drawn
         metrics = {column.metric or variant.metric for variant in experiment.variants}
         label = _reached(column, metrics) if column.statistic == "reach" else _label(metrics)
-        axes.set_ylabel(_lines(label, PANEL_IN - EDGE_IN, NAME_PT))
+        axes.set_ylabel(in_lines(label, PANEL_IN - EDGE_IN, NAME_PT))
         drawn = [value for entry in shown for value in (*entry.known, entry.paper) if value is not None]
         lowest = min(drawn, default=0.0)
         if plot == "bars" and {entry.kind for entry in shown} == {"accuracy"}:
@@ -133,7 +129,7 @@ def _name_cells(axes: Any, cells: Sequence[str], width: float) -> int:
     """Name the cells below the axis of a picture ``width`` inches wide; return how many lines the names have."""
     place = (width - EDGE_IN) / len(cells)
     are_wide = any(len(name) * LETTER * NAME_PT > place for name in cells)
-    names = [_lines(name, place, MANY_PT) for name in cells] if are_wide else cells
+    names = [in_lines(name, place, MANY_PT) for name in cells] if are_wide else cells
     axes.set_xticks(range(len(cells)), [*map(_plain, names)], fontsize=MANY_PT if are_wide else NAME_PT)
     return 1 + max(name.count("\n") for name in names)
 
@@ -201,7 +197,7 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
                     limit = PERCENT if scale_of(metric or variant.metric) == PERCENT else math.inf
                     _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)), limit)
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
-            title = _plain(_lines(cell, PANEL_IN - HANDLE_IN, TITLE_PT))
+            title = _plain(in_lines(cell, PANEL_IN - HANDLE_IN, CELL_PT))
             axes.set(title=title, xlabel="round", ylabel=_label(names))
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if axes.lines:
@@ -256,11 +252,6 @@ def _reached(column: Column, metrics: set[str]) -> str:
     other, known = f"{column.fraction:g} of {_plain(column.of)}", f"{column.mark:g} of {', '.join(sorted(metrics))}"
     mark = other if column.of else known
     return f"{', '.join(column.spend)} until {mark}" if column.spend else f"round that reaches {mark}"
-
-
-def _lines(text: str, width: float, size: float) -> str:
-    """A text in lines of at most so many inches, for letters of so many points."""
-    return textwrap.fill(text, max(1, int(width / (LETTER * size))))
 
 
 def _plain(text: str) -> str:

@@ -67,6 +67,21 @@ def test_pictures_say_method_data_and_seed(figures: list[Any]) -> None:
     assert [figure.get_suptitle() for figure in figures] == ["dfpl on digits: 3 peers, seed 0"] * 3
 
 
+@pytest.mark.parametrize("method", ["dfpl", "folder/of/methods/" * 6 + "a_long_name.py:Own", "of $1$ and $\\x"])
+def test_no_title_is_wider_than_its_picture(figures: list[Any], method: str) -> None:
+    """That of a run of few peers said "ning examples (no peer holds classes 5, 7, 8, 9"."""
+    title, held = f"{method} on digits: 3 peers, seed 0", np.zeros((3, 10), dtype=np.int64)
+    held[:, :4] = 1
+    draw_heat_map(held, title, Path("classes.png"))
+    draw_curves(ROWS, title, Path("curves.png"))
+    draw_timeline(TIMELINE, title, Path("timeline.png"))
+    for figure in figures:
+        assert "".join(figure.get_suptitle().split()) == title.replace(" ", "")
+        figure.draw_without_rendering()
+        (width, height), whole = figure.get_size_inches(), figure.get_tightbbox()
+        assert min(whole.x0, whole.y0, width - whole.x1, height - whole.y1) > -0.01
+
+
 def test_lines_that_coincide_show_each_other(figures: list[Any]) -> None:
     same = [replace(row, taa_received=row.taa, tal_received=row.tal) for row in ROWS]
     draw_curves(same, "a title", Path("curves.png"))
@@ -144,4 +159,5 @@ def test_a_class_that_no_peer_holds_is_said(figures: list[Any]) -> None:
     assert not_held(held) == "no peer holds class 7"
     held[:, 2] = 0
     draw_heat_map(held, "a title", Path("classes.png"))
-    assert figures[0].axes[0].get_title() == "training examples (no peer holds classes 2, 7)"
+    said = figures[0].axes[0].get_title().replace("\n", " ")
+    assert said == "training examples (no peer holds classes 2, 7)"
