@@ -3,6 +3,7 @@ network goes on where it was left."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fedchain.learning.application import Application
 from fedchain.learning.exceptions import ConfigurationError, NothingToPost
 from fedchain.learning.families.distillation import DistillationMethod
 from fedchain.learning.families.distillation_parts import ROWS_MAX, ExampleParts, read_answer
+from fedchain.learning.families.server import Server
 from fedchain.learning.models import server
 from fedchain.learning.models.registry import describe_model
 from fedchain.learning.models.server import build_server_model
@@ -77,6 +79,28 @@ def test_a_client_learns_from_the_answers_to_it_and_to_nobody_else() -> None:
     np.testing.assert_array_equal(seen[0].numpy(), stated[[3, 0]])
 
 
+def test_the_aggregator_takes_so_many_passes_over_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = note_what_is_learned(monkeypatch)
+    for passes in (1, 3):
+        taken.clear()
+        federation = Relay(small(server_epochs=passes))
+        federation.play()
+        examples = [len(federation.client(index).train_labels) for index in range(CLIENTS)]
+        assert sorted(map(len, taken)) == sorted(passes * examples)
+
+
+def note_what_is_learned(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """The features that an aggregator trains on, in its order."""
+    train, taken = Server.train, list[torch.Tensor]()
+
+    def noting(server: Server, features: torch.Tensor, *given: Any) -> torch.Tensor:
+        taken.append(features)
+        return train(server, features, *given)
+
+    monkeypatch.setattr(Server, "train", noting)
+    return taken
+
+
 def test_examples_are_cut_into_parts_that_are_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Relay(small())
     whole.round = 1
@@ -92,7 +116,10 @@ def test_examples_are_cut_into_parts_that_are_read_as_one(monkeypatch: pytest.Mo
     assert len(sizes) in (3, 4)
     joined = np.concatenate([cut.tensors("update", ref)["features"] for ref in parts])
     np.testing.assert_allclose(joined, whole.tensors("update", one)["features"], rtol=1e-5, atol=1e-6)
+    taken = note_what_is_learned(monkeypatch)
     (payload,) = cut.step("distill")
+    learned = torch.cat(taken[: len(parts)]).numpy()  # of the first client, part by part in any order
+    np.testing.assert_array_equal(np.sort(learned, axis=0), np.sort(joined, axis=0))
     answered = [ref for ref in cut.refs("distill", payload) if ref.reader == 0]
     assert sum(len(cut.tensors("distill", ref)["logits"]) for ref in answered) == rows
 

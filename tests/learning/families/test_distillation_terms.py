@@ -101,15 +101,17 @@ def test_similarity_is_the_cosine_of_the_distributions() -> None:
     assert float(similarity(tensor(COMMON), tensor(OWN))) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_released_code_softens_twice() -> None:
-    """Its KLDivLoss, sum q (log q - input) / B, gets softened inputs and softens them again."""
-    teacher, student = softmax(TEACHER / 3) + 1e-7, np.log(softmax(STUDENT / 3))
+@pytest.mark.parametrize("temperature", [3.0, 2.0])
+def test_the_released_code_softens_twice(temperature: float) -> None:
+    """Its KLDivLoss, sum q (log q - input) / B, gets softened inputs and softens them again, by 3 whatever was set."""
+    teacher, student = softmax(TEACHER / temperature) + 1e-7, np.log(softmax(STUDENT / temperature))
     twice, again = softmax(teacher / 3) + 1e-7, np.log(softmax(student / 3))
     plain = 9 * (twice * (np.log(twice) - again)).sum() / 4
     for weights in (None, OWN / 3, (COMMON - OWN) / 7):
         linear = np.ones(5) if weights is None else weights
-        weighted = 9 * (linear * teacher * (np.log(teacher) - student)).sum() / 4
-        ours = released_divergence(tensor(TEACHER), tensor(STUDENT), 3.0, None if weights is None else tensor(weights))
+        weighted = temperature**2 * (linear * teacher * (np.log(teacher) - student)).sum() / 4
+        given = None if weights is None else tensor(weights)
+        ours = released_divergence(tensor(TEACHER), tensor(STUDENT), temperature, given)
         assert float(ours) == pytest.approx(plain + weighted, rel=1e-12)
     assert np.ptp(twice) < 0.1, "the teacher that is softened twice is almost uniform"
     assert plain < 9 * (teacher * (np.log(teacher) - student)).sum() / 4 / 2
