@@ -93,6 +93,30 @@ def test_lines_that_coincide_show_each_other(figures: list[Any]) -> None:
         assert below.get_linestyle() != above.get_linestyle()
 
 
+def test_curves_are_in_percent_and_in_nats(figures: list[Any]) -> None:
+    draw_curves(ROWS, "a title", Path("curves.png"))
+    left, right = figures[0].axes
+    assert left.get_lines()[0].get_xydata()[:, 1] == pytest.approx([60.0, 70.0, 80.0])
+    assert right.get_lines()[0].get_xydata()[:, 1] == pytest.approx([1.0, 1 / 2, 1 / 3])
+
+
+def test_the_map_of_classes_has_each_count_where_it_belongs_in_ink_that_is_seen(figures: list[Any]) -> None:
+    held = np.zeros((3, 10), dtype=np.int64)
+    held[0, 1], held[2, 7] = 100, 3
+    draw_heat_map(held, "a title", Path("classes.png"))
+    axes = figures[0].axes[0]
+    assert np.array_equal(axes.images[0].get_array(), held.T)
+    found = {text.get_position(): (text.get_text(), text.get_color()) for text in axes.texts}
+    assert found == {(0, 1): ("100", "white"), (2, 7): ("3", "black")}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("peer", "class")
+
+
+def test_the_first_peer_of_a_timeline_stands_above(figures: list[Any]) -> None:
+    draw_timeline(TIMELINE, "a title", Path("timeline.png"))
+    bottom, top = figures[0].axes[0].get_ylim()
+    assert bottom > 2 > 0 > top
+
+
 def test_a_timeline_says_what_it_leaves_out(figures: list[Any]) -> None:
     draw_timeline({(0, number): Span() for number in range(1, 21)}, "a title", Path("timeline.png"))
     draw_timeline({(peer, 21): Span() for peer in range(41)}, "a title", Path("timeline.png"))

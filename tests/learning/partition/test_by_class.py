@@ -32,3 +32,10 @@ def test_fifty_thousand_clients_hold_one_example_each_and_share_the_test_s() -> 
     assert_sound(Partition(partition.train, partition.train), 50_000, labels)
     assert {len(part) for part in (*partition.train, *partition.test)} == {1}
     assert np.bincount(np.concatenate(partition.test)).tolist() == [5] * 10_000
+
+
+def test_where_a_class_has_fewer_than_two_for_each_holder_everybody_has_one() -> None:
+    labels = np.repeat(np.arange(C), 4)
+    partition = deal(labels, labels, partition="by-class", clients=3 * C)
+    assert_sound(Partition(partition.train, partition.train), 3 * C, labels)
+    assert {len(part) for part in partition.train} == {1, 2}
