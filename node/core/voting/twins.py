@@ -115,7 +115,8 @@ class Twins:
             self._tell_whom_we_wait_for()
         if self._alarm is not None and self._is_over(self._alarm):
             self._alarm = None
-            context.tell(SilenceOver(context.head.height))
+            if context.head.roster.is_active(context.me):  # one that the twin had convicted says nothing any more
+                context.tell(SilenceOver(context.head.height))
         if not self.is_silent() and self._speaks_since is None:
             self._speaks_since = context.head.height
         return was_silent and not self.is_silent()

@@ -317,6 +317,18 @@ def test_who_goes_on_meanwhile_is_another_node_and_we_stop() -> None:
     assert "a prevote at height 3, attempt 0 was signed by another node" in stop.reason
 
 
+def test_who_was_convicted_meanwhile_is_not_said_to_speak_again() -> None:
+    stage = Stage(genesis(5), contributes=False)
+    stage.vote(ELSEWHERE, [stage.me], PRECOMMIT)
+    crimes = [double_vote(stage.chain.key(stage.me), stage.genesis, 1)]
+    for _ in range(2 * SILENT_HEIGHTS + 1):
+        block = stage.block(without=[stage.me], evidence=crimes)
+        stage.receive(FinalMessage(block, stage.chain.certificate(block, stage.others[:4])))
+        crimes = []
+    assert not stage.node.is_silent()
+    assert _notices(stage) == [TwinHeard]
+
+
 def test_a_federation_that_waits_for_us_gets_our_vote_after_a_while() -> None:
     """It stays at its height: what we said there was heard, and we go on behind it."""
     stage = Stage(genesis(2, phase_timeout_ms=2_000), contributes=False)
