@@ -230,7 +230,7 @@ def _subplots(columns: int, size: tuple[float, float], title: str) -> tuple[Any,
 def in_lines(text: str, width: float, size: float) -> str:
     """A text whose lines are at most so many inches wide, for letters of so many points."""
     letters = max(1, int(width / (LETTER * size)))
-    return "\n".join(textwrap.fill(line, letters) for line in text.splitlines())
+    return "\n".join(textwrap.fill(line, letters, break_on_hyphens=False) for line in text.splitlines())
 
 
 def write_picture(figure: Any, path: Path) -> None:

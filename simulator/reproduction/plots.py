@@ -24,6 +24,9 @@ PANEL_IN = 4.2
 EDGE_IN, HANDLE_IN, ROW_IN = 0.9, 0.5, 0.16
 """Width beside a panel that its axis takes, and of a line or bar beside its name in a legend; height of a row there."""
 
+BESIDE_IN = 4.0
+"""Most of a heat map's width that names of variants take beside it."""
+
 ROWS_MAX = 2
 """Rows of a legend for which a panel has room: it is higher for more."""
 
@@ -55,21 +58,24 @@ def draw_entries(experiment: Experiment, entries: Sequence[Entry], plot: str, pa
 
     panels, cells = len(experiment.columns), [cell.name for cell in experiment.cells]
     width = max(5.0, 2.2 + 1.3 * len(cells))
-    names = LETTER * NAME_PT * max(len(variant.name) for variant in experiment.variants) if plot == "map" else 0.0
-    columns = _legend_columns(experiment, width)
-    rows = 0 if plot == "map" else math.ceil((len(experiment.variants) + 1) / columns)  # the last one for the paper's
-    height = PANEL_IN + ROW_IN * max(0, rows - ROWS_MAX)
-    figure = Figure(figsize=(width + names, height * panels), layout="constrained")
-    figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
+    names = [in_lines(variant.name, width - EDGE_IN - HANDLE_IN, LEGEND_PT) for variant in experiment.variants]
+    columns, lines_each = _legend_columns(names, width), 1 + max(name.count("\n") for name in names)
+    beside = min(BESIDE_IN, LETTER * NAME_PT * max(len(variant.name) for variant in experiment.variants))
+    rows = lines_each * math.ceil((len(names) + 1) / columns)  # the last one for the paper's
+    is_map = plot == "map"
+    height = PANEL_IN + ROW_IN * (0 if is_map else max(0, rows - ROWS_MAX))
+    whole = width + beside if is_map else width
+    figure = Figure(figsize=(whole, height * panels), layout="constrained")
+    figure.suptitle(_heading(experiment, whole), fontsize=NAME_PT)
     for axes, column in zip(figure.subplots(panels, squeeze=False)[:, 0], experiment.columns, strict=True):
         shown = [entry for entry in entries if entry.column == column.name and entry.known]
         axes.set_title(_plain(column.name), fontsize=9)
-        if plot == "map":
+        if is_map:
             _draw_map(figure, axes, experiment, shown, width)
             continue
         for place, variant in enumerate(experiment.variants):
             if own := [entry for entry in shown if entry.variant == variant.name]:
-                _draw_variant(axes, plot, variant.name, own, cells, place, len(experiment.variants))
+                _draw_variant(axes, plot, names[place], own, cells, place, len(experiment.variants))
                 best = best_entry(own, column) if plot == "lines" and column.seek else None
                 if best is not None:
                     axes.plot([cells.index(best.cell)], [best.mean], marker="*", markersize=13, color=colour(place))
@@ -134,9 +140,9 @@ def _name_cells(axes: Any, cells: Sequence[str], width: float) -> int:
     return 1 + max(name.count("\n") for name in names)
 
 
-def _legend_columns(experiment: Experiment, width: float) -> int:
+def _legend_columns(names: Sequence[str], width: float) -> int:
     """How many columns of a legend fit into a picture ``width`` inches wide."""
-    widest = HANDLE_IN + LETTER * LEGEND_PT * max(len(variant.name) for variant in experiment.variants)
+    widest = HANDLE_IN + LETTER * LEGEND_PT * max(len(line) for name in names for line in name.splitlines())
     return max(1, min(3, int((width - EDGE_IN) / widest)))
 
 
@@ -157,7 +163,7 @@ def _draw_map(figure: Any, axes: Any, experiment: Experiment, shown: Sequence[En
         grid[variants.index(entry.variant)][cells.index(entry.cell)] = statistics.mean(entry.known)
     image = axes.imshow([[*map(_drawable, row)] for row in grid], cmap="Blues", aspect="auto")
     _name_cells(axes, cells, width - EDGE_IN)  # beside the scale of the colours
-    axes.set_yticks(range(len(variants)), [*map(_plain, variants)])
+    axes.set_yticks(range(len(variants)), [_plain(in_lines(name, BESIDE_IN, NAME_PT)) for name in variants])
     low, high = image.get_clim()
     for row, values in enumerate(grid):
         for place, value in enumerate(values):
@@ -189,13 +195,14 @@ def draw_curves(experiment: Experiment, results: Path, overrides: Mapping[str, A
     if not cells:
         return
     figure = Figure(figsize=(PANEL_IN * len(cells), 3.4 * len(metrics)), layout="constrained")
-    figure.suptitle(_heading(experiment), fontsize=10, wrap=True)
+    figure.suptitle(_heading(experiment, PANEL_IN * len(cells)), fontsize=NAME_PT)
     for panels, metric in zip(figure.subplots(len(metrics), len(cells), squeeze=False), metrics, strict=True):
         for axes, cell in zip(panels, cells, strict=True):
             for place, variant in enumerate(experiment.variants):
                 if curve := curves[metric, cell, variant.name]:
                     limit = PERCENT if scale_of(metric or variant.metric) == PERCENT else math.inf
-                    _draw_curve(axes, variant.name, curve, line_style(place, len(experiment.variants)), limit)
+                    name = in_lines(variant.name, PANEL_IN - EDGE_IN - HANDLE_IN, LEGEND_PT)
+                    _draw_curve(axes, name, curve, line_style(place, len(experiment.variants)), limit)
             names = {metric} if metric else {variant.metric for variant in experiment.variants}
             title = _plain(in_lines(cell, PANEL_IN - HANDLE_IN, CELL_PT))
             axes.set(title=title, xlabel="round", ylabel=_label(names))
@@ -241,10 +248,11 @@ def _save(figure: Any, path: Path) -> None:
     write_whole(drawn.getvalue(), path.with_suffix(".pdf"))
 
 
-def _heading(experiment: Experiment) -> str:
-    """Title of the experiment, and its number of seeds."""
+def _heading(experiment: Experiment, width: float) -> str:
+    """Title of the experiment, and its number of seeds, for a picture ``width`` inches wide."""
     count = len(experiment.seeds)
-    return f"{_plain(experiment.title)}; {f'{count} seeds' if count != 1 else f'seed {experiment.seeds[0]}'}"
+    seeds = f"{count} seeds" if count != 1 else f"seed {experiment.seeds[0]}"
+    return _plain(in_lines(f"{experiment.title}; {seeds}", width, NAME_PT))
 
 
 def _reached(column: Column, metrics: set[str]) -> str:
