@@ -118,3 +118,4 @@ def test_a_file_that_no_parser_takes_is_told_in_one_line(tmp_path: Path, content
 
 def test_a_word_that_looks_like_none_is_answered_with_all() -> None:
     assert nearest("zzzz", ("one", "two")) == "; known are one, two"
+    assert nearest("zzzz", ("", "one")) == "; known are '', one", "an empty text is one of the words"

@@ -87,7 +87,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that looks most like ``word``."""
     names = list(known)
     meant = nearest_name(word, names)
-    return f"; did you mean {meant!r}?" if meant else f"; known are {', '.join(names)}"
+    shown = ", ".join(name or "''" for name in names)
+    return f"; did you mean {meant!r}?" if meant else f"; known are {shown}"
 
 
 @dataclass(frozen=True, slots=True)
