@@ -60,7 +60,7 @@ def write_answer(answer: RecordedAnswer) -> list[Any]:
     _, *question = astuple(answer.question)
     contents = [[content.hash, content.data] for content in answer.contents()]
     if isinstance(answer.made, NothingToPost):
-        return [question, [type(answer.made).__name__, *answer.made.args], contents]
+        return [question, _write_refusal(answer.made), contents]
     return [question, msgspec.to_builtins(answer.made, builtin_types=(bytes,)), contents]
 
 
@@ -72,3 +72,12 @@ def read_answer(client: int, plain: Sequence[Any]) -> RecordedAnswer:
         name, *arguments = made
         return RecordedAnswer(question, REFUSALS[name](*arguments), None)
     return RecordedAnswer(question, msgspec.convert(made, Contribution), contents[0], contents[1:])
+
+
+def _write_refusal(refusal: NothingToPost) -> list[Any]:
+    """Name and arguments of a refusal. A user's own method may raise one of another class, or with any arguments: it
+    becomes a NothingToPost with its text."""
+    name = type(refusal).__name__
+    if REFUSALS.get(name) is type(refusal) and all(isinstance(value, str | int | float) for value in refusal.args):
+        return [name, *refusal.args]
+    return [NothingToPost.__name__, str(refusal)]

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedchain.learning.exceptions import DecryptionRefused, ReleaseRefused, TrainingDiverged
+from fedchain.learning.exceptions import DecryptionRefused, NothingToPost, ReleaseRefused, TrainingDiverged
 from fedchain.simulator.engine.measurement import Span
 from fedchain.simulator.resuming.answers import Batch, RecordedAnswer, read_answer, write_answer
 from fedchain.simulator.resuming.record import Record, RecordError
@@ -22,6 +23,22 @@ def test_answers_survive_the_record(refusal: Exception, record: Record) -> None:
     record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))  # type: ignore[arg-type]
     again = record.answer(0, 1).made
     assert (type(again), str(again)) == (type(refusal), str(refusal))
+
+
+class TooFewExamples(DecryptionRefused):
+    """A refusal of a user's own method."""
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [TooFewExamples("member 1 has too few"), NothingToPost("member", np.int64(1)), NothingToPost(ValueError("no"))],
+    ids=["own class", "number of numpy's", "error"],
+)
+def test_a_refusal_of_a_user_s_own_is_written_down_by_its_text(refusal: NothingToPost, record: Record) -> None:
+    record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))
+    again = record.answer(0, 1).made
+    assert (type(again), str(again)) == (NothingToPost, str(refusal))
+    record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))
 
 
 def test_what_is_computed_again_must_be_what_it_was(record: Record) -> None:
