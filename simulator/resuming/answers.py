@@ -75,9 +75,10 @@ def read_answer(client: int, plain: Sequence[Any]) -> RecordedAnswer:
 
 
 def _write_refusal(refusal: NothingToPost) -> list[Any]:
-    """Name and arguments of a refusal. A user's own method may raise one of another class, or with any arguments: it
-    becomes a NothingToPost with its text."""
+    """Name and arguments of a refusal. A user's own method may raise one of another class, or with any arguments: its
+    text is written down, under the nearest class that can be read from a text."""
     name = type(refusal).__name__
     if REFUSALS.get(name) is type(refusal) and all(isinstance(value, str | int | float) for value in refusal.args):
         return [name, *refusal.args]
-    return [NothingToPost.__name__, str(refusal)]
+    nearest = next(kind for kind in (DecryptionRefused, ReleaseRefused, NothingToPost) if isinstance(refusal, kind))
+    return [nearest.__name__, str(refusal)]

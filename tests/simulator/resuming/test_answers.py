@@ -29,15 +29,28 @@ class TooFewExamples(DecryptionRefused):
     """A refusal of a user's own method."""
 
 
+class Exploded(TrainingDiverged):
+    """And one that no text alone can make again."""
+
+
 @pytest.mark.parametrize(
-    "refusal",
-    [TooFewExamples("member 1 has too few"), NothingToPost("member", np.int64(1)), NothingToPost(ValueError("no"))],
-    ids=["own class", "number of numpy's", "error"],
+    ("refusal", "kind"),
+    [
+        (TooFewExamples("member 1 has too few"), DecryptionRefused),
+        (ReleaseRefused("member", 1.5 + 0j), ReleaseRefused),
+        (NothingToPost("member", np.int64(1)), NothingToPost),
+        (NothingToPost(ValueError("no")), NothingToPost),
+        (Exploded(1, 1, 3, 0.5), NothingToPost),
+    ],
+    ids=["own class", "complex number", "number of numpy's", "error", "loss"],
 )
-def test_a_refusal_of_a_user_s_own_is_written_down_by_its_text(refusal: NothingToPost, record: Record) -> None:
+def test_a_refusal_of_a_user_s_own_is_written_down_by_its_text(
+    refusal: NothingToPost, kind: type[NothingToPost], record: Record
+) -> None:
+    """And stays what it is to the rules of a phase, with a record and without."""
     record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))
     again = record.answer(0, 1).made
-    assert (type(again), str(again)) == (NothingToPost, str(refusal))
+    assert (type(again), str(again)) == (kind, str(refusal))
     record.add(0, 1, Batch(0, 1, 1), RecordedAnswer(QUESTION, refusal, None))
 
 
