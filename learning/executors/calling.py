@@ -55,11 +55,11 @@ class CallingExecutor(ABC):
         return pending
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
         """See :class:`Clients`."""
         pending: Pending[Evaluation | None] = Pending(self)
-        self._hold(self._call(pending, "evaluate_received", client, (round_number, knowledge), evaluate_test))
+        self._hold(self._call(pending, "evaluate_received", client, (round_number, amended, knowledge), evaluate_test))
         return pending
 
     def save_model(self, client: int, path: Path) -> Job[None]:

@@ -118,9 +118,10 @@ class Clients(Protocol):
         have changed; 0 in a phase that does not train."""
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
-        """As :meth:`fedchain.learning.worker.learner.Learner.evaluate_received`."""
+        """As :meth:`fedchain.learning.worker.learner.Learner.evaluate_received`, with the hyper-parameters that the
+        members have changed."""
 
     def save_model(self, client: int, path: Path) -> Job[None]:
         """Write a client's model: see :meth:`fedchain.learning.worker.learner.Learner.save_model`."""

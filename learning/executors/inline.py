@@ -68,16 +68,15 @@ class InlineExecutor:
         return Done(self._attempt(question.client, work), question)
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
         """See :class:`Clients`."""
-        learner = self.learner
-        return Done(
-            self._attempt(
-                client,
-                lambda: learner.evaluate_received(client, round_number, knowledge, evaluate_test=evaluate_test),
-            )
-        )
+
+        def measure() -> Evaluation | None:
+            self.learner.amend(amended)
+            return self.learner.evaluate_received(client, round_number, knowledge, evaluate_test=evaluate_test)
+
+        return Done(self._attempt(client, measure))
 
     def save_model(self, client: int, path: Path) -> Job[None]:
         """See :class:`Clients`."""

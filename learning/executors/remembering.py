@@ -78,11 +78,13 @@ class Remembering:
             self._backend.foresee(question)
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
         """See :class:`Clients`."""
         self._restore(client)
-        return self._backend.evaluate_received(client, round_number, knowledge, evaluate_test=evaluate_test)
+        return self._backend.evaluate_received(
+            client, round_number, knowledge, evaluate_test=evaluate_test, amended=amended
+        )
 
     def save_model(self, client: int, path: Path) -> Job[None]:
         """See :class:`Clients`."""

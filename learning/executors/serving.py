@@ -126,9 +126,13 @@ def _reply(learner: Learner, call: Call, folder: Path, made: Answer | Exception 
             path = folder / f"answer-{call.number}"
             write_named(made.payload, path)
             return Reply(call.number, True, InFile(replace(made, payload=b""), sha256(made.payload), path))
+        case "evaluate_received":
+            round_number, amended, knowledge = call.arguments
+            learner.amend(amended)
+            found = learner.evaluate_received(call.client, round_number, knowledge, evaluate_test=call.evaluate_test)
+            return Reply(call.number, True, found)
         case method:
-            compute = getattr(learner, method)
-            return Reply(call.number, True, compute(call.client, *call.arguments, evaluate_test=call.evaluate_test))
+            raise AssertionError(f"a worker is not asked for {method}")
 
 
 def question_of(call: Call) -> Question:

@@ -423,7 +423,8 @@ class Simulation:
         """Have every peer that counts receive the last round's knowledge, and measure that model, too, if any is."""
         if not (self._scenario.evaluate_every or self._scenario.test_every):
             return
-        rounds, roster = self.checker.finals.state.rules.rounds, self.checker.finals.state.roster
+        state, with_test = self.checker.finals.state, self._scenario.test_every > 0
+        rounds, roster, amended = state.rules.rounds, state.roster, state.amendments.hyperparameters
         dedicated = range(len(self._genesis.participants), self._founders)  # its place, if there is one
         clients = [peer for peer in self.peers if peer.number not in dedicated]
         counting = [peer for peer in clients if roster.is_active(peer.public_key)]
@@ -431,7 +432,7 @@ class Simulation:
         known = {peer.number: peer.node.knowledge() for peer in running if peer.node is not None}
         jobs = {
             number: self._executor.evaluate_received(
-                number, rounds + 1, knowledge, evaluate_test=self._scenario.test_every > 0
+                number, rounds + 1, knowledge, evaluate_test=with_test, amended=amended
             )
             for number, knowledge in known.items()
             if knowledge is not None

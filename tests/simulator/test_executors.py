@@ -1,5 +1,6 @@
 """Where clients train: a run finds its executor by name, takes the user's own, and says what is missing."""
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,17 +9,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import fedchain
 from fedchain.cli.main import app
+from fedchain.learning.client import Client
 from fedchain.learning.config import OWN, LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.inline import InlineExecutor
 from fedchain.learning.executors.remote import RemoteExecutor
 from fedchain.learning.executors.remote_training import RemoteTraining
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.models.parameters import load_parameters
+from fedchain.learning.round import Round
 from fedchain.learning.worker.plan import LearnerPlan
 from fedchain.simulator.choices import Training
 from fedchain.simulator.disturbances import MemberChange
@@ -61,6 +66,42 @@ def test_steps_that_members_have_changed_take_their_time_wherever_clients_train(
     ]
     assert [row.training_s for row in found[0].rounds] == [2.0, 2.0, 2.0, 6.0]
     assert found[0].trace_hash == found[1].trace_hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fading(FedAvg):
+    """Members may change how much of the common model they take."""
+
+    amendable: ClassVar[frozenset[str]] = frozenset({"share"})
+    share: float = 1.0
+
+    def receive(self, client: Client, round: Round) -> None:
+        known = round.knowledge
+        if known is not None:
+            load_parameters(client.model, {name: known[name] * np.float32(self.share) for name in known})
+
+
+@pytest.mark.long
+def test_the_last_model_is_measured_with_what_members_have_changed_wherever_clients_train(tmp_path: Path) -> None:
+    """Neither who has trained in the last round nor an interruption behind it makes a difference."""
+    none = MemberChange(round=1, kind="amend", values={"share": 0.0})
+    scenario = Scenario(method=f"{__file__}:Fading", peers=4, rounds=4, contributors_per_round=1, changes=(none,))
+    scenario = replace(scenario, hyperparameters={"local_steps": 2}, committee_size=3, test_every=0)
+
+    def measured(workers: int, **given: Any) -> float | None:
+        run = fedchain.simulate(scenario=scenario, keep_models=False, workers=workers, **given)
+        return run.rounds[-1].tal_received
+
+    def interrupt(row: fedchain.RoundRecord) -> None:
+        if row.round == scenario.rounds:
+            raise KeyboardInterrupt
+
+    expected = measured(1)
+    assert expected == pytest.approx(math.log(10)), "all classes are the same to a model of zeros"
+    assert measured(3) == measured(1, executor=InlineExecutor) == expected
+    with pytest.raises(KeyboardInterrupt):
+        measured(1, out=tmp_path / "run", on_round=interrupt)
+    assert measured(1, out=tmp_path / "run", resume=True) == expected
 
 
 @cache

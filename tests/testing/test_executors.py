@@ -100,9 +100,18 @@ class Blind(InlineExecutor):
     """Measures no knowledge."""
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
         return Done(None)
+
+
+class MeasuresAsFounded(InlineExecutor):
+    """Measures with the hyper-parameters of the founding."""
+
+    def evaluate_received(
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
+    ) -> Job[Evaluation | None]:
+        return super().evaluate_received(client, round_number, knowledge, evaluate_test=evaluate_test)
 
 
 class Mistaken(InlineExecutor):
@@ -276,6 +285,7 @@ def test_jobs_that_tell_when_they_are_waited_for_pass() -> None:
         (DeafToAmendments, "an answer does not follow its question's amended, clients and key"),
         (DeafToMembers, "an answer does not follow its question's amended, clients and key"),
         (DeafToKeys, "an answer does not follow its question's amended, clients and key"),
+        (MeasuresAsFounded, "evaluate_received does not follow the hyper-parameters that were amended"),
         (PlansAsFounded, "planned_steps does not follow the hyper-parameters that were amended"),
         (Lonely, "together of a job that is done does not hold the question itself"),
         (Hasty, "compute raises OwnCodeFailed itself; its job has to"),

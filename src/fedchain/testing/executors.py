@@ -27,7 +27,7 @@ CLIENTS, REFUSING, FAULTY = 3, 1, 2
 """Clients of the task; the one that refuses in round 2, and the one whose method has a fault then."""
 
 METHOD = f"""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,12 @@ from fedchain.learning.methods.blade_fl import BladeFl
 @dataclass(frozen=True, kw_only=True)
 class Moody(BladeFl):
     amendable = frozenset({{"local_steps"}})
+
+    def receive(self, client, round):
+        known = None if round.knowledge is None else {{
+            name: round.knowledge[name] / np.float32(self.local_steps) for name in round.knowledge
+        }}
+        BladeFl.receive(self, client, replace(round, knowledge=known))
 
     def update(self, client, round):
         if (client.index, round.number) == ({REFUSING}, 2):
@@ -64,8 +70,9 @@ def check_executor(build: Build) -> None:
     `Remembering` around the backend, the same question has the same answer again. A refusal is an answer. A fault of a
     user's own method is one line with its place, and leaves the client as it was. A client goes on from a state that
     was written down, at a refusal as well. Requests of one client may wait for each other. A question's amendments,
-    number of members and key hold for its answer. A wait for one job tells of all that are done. Planned steps,
-    measurements and the model that is written are a learner's. Closing ends all processes.
+    number of members and key hold for its answer, and amendments for planned steps and a measurement. A wait for one
+    job tells of all that are done. Planned steps, measurements and the model that is written are a learner's. Closing
+    ends all processes.
 
     Threads that are left are not checked, and a race between learners of one process shows in some calls only.
 
@@ -155,6 +162,15 @@ class _Suite:
                 steps = here.planned_steps(0, "update", 1, amended)
                 if executor.planned_steps(0, "update", 1, amended) != steps:
                     _fail("planned_steps does not follow the hyper-parameters that were amended")
+            federation = Federation(self._config)
+            federation.play()
+            for amended in (AMENDED, ()):
+                measured = [
+                    backend.evaluate_received(0, 2, federation.knowledge, evaluate_test=True, amended=amended).result()
+                    for backend in (here, executor)
+                ]
+                if repr(measured[0]) != repr(measured[1]):
+                    _fail("evaluate_received does not follow the hyper-parameters that were amended")
 
     def check_repeats(self) -> None:
         """The same question again, while it is answered, at once, and after another client was asked."""

@@ -45,7 +45,7 @@ def test_what_a_client_is_asked_after_something_else_is_not_computed_before_it()
     """A measurement would be one of the model after the next round, and a state that is written down one of it."""
     learner = Noting()
     asked = [
-        Call(1, "evaluate_received", 0, (1, b""), False),
+        Call(1, "evaluate_received", 0, (1, (), b""), False),
         *(contribution(client + 2, client, 1) for client in range(3)),
     ]
     assert answers(learner, asked) == ["0 measured", "0 in round 1", "1 in round 1", "2 in round 1"]

@@ -4,6 +4,7 @@ from statistics import mean
 
 import pytest
 
+from fedchain.learning.amended import Amended
 from fedchain.learning.executors.executor import Job
 from fedchain.learning.executors.inline import Done
 from fedchain.learning.training.measured import Evaluation
@@ -47,7 +48,7 @@ def test_a_run_whose_peers_are_all_down_says_so_and_names_the_round_that_was_ope
 def test_measurements_of_liars_are_not_reported() -> None:
     class Measuring(TrivialExecutor):
         def evaluate_received(
-            self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+            self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
         ) -> Job[Evaluation | None]:
             received.add(client)
             return Done(None)

@@ -32,7 +32,7 @@ class Counting:
         return Late(value, question)
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
         return Done(None)
 

@@ -79,7 +79,7 @@ class TrivialExecutor:
         """It takes no time."""
 
     def evaluate_received(
-        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool
+        self, client: int, round_number: int, knowledge: bytes, *, evaluate_test: bool, amended: Amended = ()
     ) -> Job[Evaluation | None]:
         return Done(None)
 
