@@ -49,11 +49,12 @@ def run_scenario(
     for wanted in options.track:
         validate_tracker(wanted)
     learner = _prepare(console, scenario)
-    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=options.is_resumed)
     is_kept = options.is_resumed or options.keeps_record
+    known = identity(scenario, data=learner.hash_own()) if is_kept else {}  # before the folder: large data take a while
+    folder = RunFolder(out or free_folder(scenario.name), scenario, is_resumed=options.is_resumed)
     record: Record | NoRecord = NO_RECORD
     if is_kept:
-        record = folder.open_record(identity(scenario, data=learner.hash_own()), is_resumed=options.is_resumed)
+        record = folder.open_record(known, is_resumed=options.is_resumed)
     if options.keep_models:
         folder.keep_models()
     display = Display(console, scenario, record.rounds_before)

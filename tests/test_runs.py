@@ -27,6 +27,7 @@ from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.base import Model
 from fedchain.learning.training.evaluation import evaluate
+from fedchain.learning.worker.learner import Learner
 from fedchain.learning.worker.model_origin import read_origin
 from fedchain.node.folders import find_rows
 from fedchain.simulator.disturbances import Fault, MemberChange
@@ -445,6 +446,22 @@ def test_an_interrupted_run_does_not_go_on_with_other_data(tmp_path: Path) -> No
     moved["by"] = 0
     whole = fedchain.simulate(**given | {"out": None})
     assert fedchain.simulate(resume=True, **given).trace_hash == whole.trace_hash
+
+
+def test_a_run_that_ends_while_its_data_are_hashed_leaves_its_folder_s_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder with a scenario and no record would neither go on nor begin anew."""
+
+    def interrupt(learner: Learner) -> str:
+        raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"task": load, "rounds": 1, "out": tmp_path / "run", "resume": True} | QUICK
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Learner, "hash_own", interrupt)
+        fedchain.simulate(**given)
+    assert not (tmp_path / "run").exists()
+    assert len(fedchain.simulate(**given).rounds) == 1
 
 
 OWN_METHOD = """

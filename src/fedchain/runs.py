@@ -464,8 +464,8 @@ class _Order:
         if self.out is not None:
             goes_on = self.resume and self.out.exists()
             own_code = hashes_of_result(scenario, function)
+            known = identity(scenario, function, learner.hash_own())  # before the folder: large data take a while
             folder = RunFolder(self.out, scenario, is_resumed=goes_on, own_code=own_code)
-            known = identity(scenario, function, learner.hash_own())
             record = folder.open_record(known, is_resumed=goes_on)
             if self.keep_models:
                 folder.keep_models()

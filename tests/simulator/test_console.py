@@ -10,6 +10,7 @@ import pytest
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.executors.workers import WorkerDiedError
 from fedchain.learning.methods.fedavg import FedAvg
+from fedchain.learning.worker.learner import Learner
 from fedchain.simulator.console import cautions, draw_scenario, run_scenario
 from fedchain.simulator.report import RunFolder
 from fedchain.simulator.run import load_learner
@@ -73,6 +74,18 @@ def test_a_run_that_may_go_on_says_how(
     with pytest.raises(type(error)):
         run_scenario(trivial_scenario(), tmp_path / "run")
     assert ("go on: fedchain simulate --resume --out" in capsys.readouterr().out) == is_said
+
+
+def test_a_run_that_ends_while_its_data_are_hashed_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(learner: Learner) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Learner, "hash_own", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_scenario(trivial_scenario(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_closed_no_round_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
