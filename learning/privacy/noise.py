@@ -18,6 +18,9 @@ GRID_BITS = 32
 """Value and noise are multiples of 2^-32 of sigma's power of two, so that the last bits of a sum of floats, which
 differ from value to value (Mironov, CCS 2012), say nothing. Rounding moves each number by a billionth of sigma."""
 
+_UNIFORM_MIN = 2.0**-53
+"""Smallest uniform number, which one in so many is raised to. It bounds the noise: encrypted numbers are bounded."""
+
 
 def add_noise(value: NDArray[np.float64], sigma: float, secrets: Secrets, *labels: str | int) -> NDArray[np.float64]:
     """Return a value of any shape with N(0, sigma^2) added to each number, both rounded to the grid.
@@ -45,10 +48,14 @@ def fingerprint(value: NDArray[np.float64], sigma: float) -> str:
 def normals(count: int, secrets: Secrets, *labels: str | int) -> NDArray[np.float64]:
     """Return so many independent standard normal numbers, (count,), of the private stream that the labels name.
 
-    By Box and Muller's method from 53-bit uniform numbers, so none is larger than 8.6.
+    By Box and Muller's method. A radius follows from a uniform number of 128 bits: of 53 bits, the few smallest ones
+    would be rings that others can see through the grid, and on which the noise of a wrong value does not lie. No number
+    is larger than 8.6.
     """
     pairs = (count + 1) // 2
-    words = np.frombuffer(secrets.draw(16 * pairs, "normals", *labels), dtype="<u8") >> np.uint64(11)
-    uniform = (words.astype(np.float64) + 1.0) * 2.0**-53  # (0, 1]
-    radius, angle = np.sqrt(-2.0 * np.log(uniform[:pairs])), 2.0 * np.pi * uniform[pairs:]
+    words = np.frombuffer(secrets.draw(24 * pairs, "normals", *labels), dtype="<u8")
+    high, low = words[:pairs].astype(np.float64), words[pairs : 2 * pairs].astype(np.float64)
+    uniform = np.maximum(high * 2.0**-64 + low * 2.0**-128, _UNIFORM_MIN)
+    turns = (words[2 * pairs :] >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1)
+    radius, angle = np.sqrt(-2.0 * np.log(uniform)), 2.0 * np.pi * turns
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

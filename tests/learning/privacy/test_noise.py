@@ -26,6 +26,15 @@ def test_it_is_gaussian() -> None:
     assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 0.01
 
 
+def test_large_noise_lies_on_no_rings() -> None:
+    """Pairs that follow from the few smallest uniform numbers of 53 bits show the value that was under them."""
+    pairs = normals(2_000_000, MINE, "a stream").reshape(2, -1)
+    numbers = np.exp(-(pairs**2).sum(axis=0) / 2) * 2.0**53
+    smallest = numbers[numbers < 2.0**42]  # whose places among all numbers of 53 bits are seen in a float
+    assert len(smallest) > 300
+    assert np.abs(smallest - np.rint(smallest)).mean() == pytest.approx(0.25, abs=0.04)
+
+
 def test_one_value_with_two_sigmas_has_noise_of_two_draws() -> None:
     """Otherwise both results together would show the value."""
     one, two = (add_noise(VALUE, sigma, MINE, "update", 1) - VALUE for sigma in (1.0, 2.0))
