@@ -2,6 +2,9 @@
 
 import logging
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -168,9 +171,16 @@ def test_a_process_that_has_opened_a_key_leaves_no_core_file(
         KEY.save(path)
         monkeypatch.setenv(OLD, "old")
         assert opens(path) in (KEY, "old")
-        assert resource.getrlimit(resource.RLIMIT_CORE) == (0, hard)
+        assert resource.getrlimit(resource.RLIMIT_CORE) == (1 if hard else 0, hard)  # see `leave_no_core_file`
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, (before, hard))
+
+
+def test_a_byte_is_too_little_for_a_core_in_the_working_folder(tmp_path: Path) -> None:
+    said = "from fedchain.cli.keys import leave_no_core_file as leave; leave(); import os; os.abort()"
+    ended = subprocess.run([sys.executable, "-c", said], cwd=tmp_path, check=False, stderr=subprocess.DEVNULL)
+    assert ended.returncode == -signal.SIGABRT
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_journal_goes_with_its_key(tmp_path: Path) -> None:

@@ -187,8 +187,13 @@ def unlock_key(path: Path, *, hint: bool = True, passphrase_file: str = "") -> "
 
 
 def leave_no_core_file() -> None:
-    """Let this process and its children leave no core file from here on: secrets would stand in it as they are."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    """Let this process and its children leave no core file from here on: secrets would stand in it as they are.
+
+    Linux hands cores to a program, where the system has one for them, also at a limit of 0. One byte is too few for a
+    file, and the one limit at which no program is asked (do_coredump in its fs/coredump.c).
+    """
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (1 if hard else 0, hard))
 
 
 def _find_passphrase(passphrase_file: str) -> str | None:
