@@ -153,9 +153,17 @@ def one_line(error: BaseException, file: str | None = "") -> str:
 
     `file` is known to belong to that code. The text may be made of others' posts, so it is cut short and printable.
     """
-    text = " ".join(str(error).split())
+    text = " ".join(_text_of(error).split())
     text = text if len(text) <= TEXT_SIZE_MAX else f"{text[:TEXT_SIZE_MAX]}…"
     return f"{type(error).__name__}: {printable(text, '?')}{_place(error, file)}"
+
+
+def _text_of(error: BaseException) -> str:
+    """The text of an error; a class of a user's own may fail to make one."""
+    try:
+        return str(error)
+    except OWN_CODE_ERRORS as fault:
+        return f"its text cannot be made: {type(fault).__name__}"
 
 
 def told(error: E, who: str, asked: type | None = None) -> "E | OwnCodeFailed":

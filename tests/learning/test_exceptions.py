@@ -39,6 +39,24 @@ def test_a_text_of_others_is_short_and_steers_no_terminal() -> None:
     assert text.isprintable()
 
 
+class Unspeakable(ValueError):
+    """An error of a user's own, whose text fails."""
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def test_an_error_whose_text_cannot_be_made_is_told_all_the_same() -> None:
+    def own() -> None:
+        raise Unspeakable("alone")
+
+    with pytest.raises(Unspeakable) as caught:
+        own()
+    result = told(caught.value, "peer 1")
+    assert isinstance(result, OwnCodeFailed)
+    assert str(result).startswith("peer 1: Unspeakable: its text cannot be made: IndexError (")
+
+
 def test_what_own_code_raised_is_told_as_its_own_and_what_learning_raised_is_left() -> None:
     def own() -> None:
         raise KeyError("weights")
