@@ -68,6 +68,7 @@ HELD = {
         "test_secrets_follow_from_the_private_seed_and_results_from_before_keep_their_names"
     ),
     "rounded to a grid of about σ · 2⁻³²": "test_sigma_scales_it_and_the_grid_hides_the_last_bits",
+    "noise is drawn more finely than that": "test_large_noise_lies_on_no_rings",
     "the noise of one number is at most 8.6 σ": "test_no_number_gets_more_noise_than_the_page_says",
     "it adds too much below ε = 8.4 and promises too much above": "test_the_classical_noise_is_too_much_or_too_little",
     "finds the same to 10⁻⁶: of 1,000 random schedules": (
