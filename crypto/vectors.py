@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fedchain.crypto.exceptions import WrongSignatures
 from fedchain.crypto.keys import PrivateKey
-from fedchain.crypto.signatures import is_valid_signature
+from fedchain.crypto.signatures import is_valid_public_key, is_valid_signature
 
 
 class SignatureCase(NamedTuple):
@@ -30,13 +30,22 @@ def signature_cases() -> list[tuple[SignatureCase, bool]]:
 
 
 def check_signatures() -> None:
-    """Raise `WrongSignatures` if the library that is installed here judges signatures differently from others'.
+    """Raise `WrongSignatures` if the library that is installed here judges signatures, or whether a key may be a
+    member's, differently from others'.
 
-    Builds of it differ in that: one for old data takes keys of small order.
+    Builds of it differ in that: one for old data takes signatures by keys of small order, and older ones let a key with
+    a part of order 2 be a member's.
     """
     for number, (case, found) in enumerate(signature_cases()):
-        if found != (number in _VALID):
-            raise WrongSignatures(f"the library on this machine {'takes' if found else 'refuses'} it: {case.about}")
+        _expect(found == (number in _VALID), found, case.about)
+    for key, about in _NO_MEMBERS:
+        found = is_valid_public_key(key)
+        _expect(not found, found, about)
+
+
+def _expect(is_right: bool, found: bool, about: str) -> None:
+    if not is_right:
+        raise WrongSignatures(f"the library on this machine {'takes' if found else 'refuses'} it: {about}")
 
 
 SPECCHECK = tuple(
@@ -131,3 +140,9 @@ SPECCHECK = tuple(
 
 _VALID = (0, 4)
 """The cases that are valid: the plain one, and that of mixed order."""
+
+_NO_MEMBERS = (
+    (bytes.fromhex("63771c228bf60e6a02ad24d2c345a28d3598f640e26bede40c8b77fe4bf090a3"), "a key with a part of order 2"),
+    (SPECCHECK[3].public_key, "a key with a part of order 8"),
+)
+"""Points outside the prime-order group, whose signatures may be valid."""
