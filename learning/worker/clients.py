@@ -71,11 +71,11 @@ class Clients:
         for index in [index for index in self._held if index != newest and not self._in_use[index]]:
             if size <= self._size_max:
                 break
-            size -= self._sizes.pop(index)
             if index in self._changed:
                 write_named(save_state(self._held[index]), self._path(index))
                 self._in_file.add(index)
                 self._changed.discard(index)
+            size -= self._sizes.pop(index)
             del self._held[index]
             del self._in_use[index]
 

@@ -252,6 +252,10 @@ class Learner:
         """
         if not self.can_foresee(phase):
             return None
+        try:
+            self._clients.get(index)
+        except OWN_CODE_ERRORS:  # it cannot be built, or read, or put in another's place
+            return None
         with self._clients.use(index) as client, only_what_is_restored(client) as used:
             try:
                 before = copy_state(client)

@@ -1,6 +1,7 @@
 """Forecasts: adopted, they are the contribution; thrown away, they leave the client as it was."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,20 @@ def test_work_that_fails_is_asked_for_in_earnest(game: Game) -> None:
     forecasts.make(0, Question(0, "update", 1, b"damaged"))
     assert (ended, learner.checkpoint(0)) == ([(0, Outcome.THROWN_AWAY)], before)
     assert learner.can_foresee("update")
+
+
+def test_a_client_that_cannot_be_read_is_asked_for_in_earnest(game: Game, tmp_path: Path) -> None:
+    """A forecast that raised would end its process, and nobody would hear what is wrong with the disk."""
+    forecasts, ended, learner = game
+    learner.limit_clients(1, tmp_path)
+    for client in (0, 1):
+        learner.contribute(client, "update", 1, b"")
+    (aside,) = tmp_path.iterdir()
+    aside.unlink()
+    forecasts.make(0, Question(0, "update", 2, b""))
+    assert ended == [(0, Outcome.THROWN_AWAY)]
+    with pytest.raises(FileNotFoundError):
+        answer(learner, Question(0, "update", 2, b""), None)
 
 
 def test_amended_values_are_part_of_a_question_and_train_its_answer() -> None:

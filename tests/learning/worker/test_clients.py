@@ -66,6 +66,20 @@ def test_the_least_recently_used_goes_and_comes_back_with_its_state(building: Bu
     assert building.built == [0, 1, 2, 1]
 
 
+def test_a_client_that_cannot_be_written_is_kept_until_it_can(building: Building, tmp_path: Path) -> None:
+    clients = Clients(building)
+    clients.limit(SIZE + MEMORY, tmp_path / "full")
+    remember(clients, 0, 7.0)
+    for index in (1, 2):
+        with pytest.raises(FileNotFoundError):
+            clients.get(index)
+    assert clients.get(0).state(Remembered).value == 7.0
+    (tmp_path / "full").mkdir()
+    clients.get(3)  # sets 0 aside
+    assert clients.get(0).state(Remembered).value == 7.0
+    assert building.built == [0, 1, 2, 3, 0]
+
+
 def test_what_a_client_remembers_takes_room(building: Building, tmp_path: Path) -> None:
     clients = Clients(building)
     clients.limit(2 * (SIZE + MEMORY), tmp_path)
