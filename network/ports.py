@@ -32,7 +32,7 @@ def check_free(listen: str) -> None:
     place = parse_listen(listen)
     if place is None:
         raise ListenError(f"listen is {listen!r}, which is not of the form /ip4/…/tcp/…")
-    if reason := why_not_free(*place):
+    if reason := why_not_free(*place, is_dual=True):
         kind = NotFree if reason in REASONS.values() else ListenError
         raise kind(f"cannot listen on {listen}: {reason}")
 
@@ -50,13 +50,20 @@ def parse_listen(text: str) -> tuple[int, str, int] | None:
         return None
 
 
-def why_not_free(family: int, host: str, port: int) -> str | None:
-    """Why we cannot listen there, if so. The port is free again when this returns."""
+def why_not_free(family: int, host: str, port: int, *, is_dual: bool) -> str | None:
+    """Why we cannot listen there, if so. The port is free again when this returns.
+
+    Args:
+        family: of the address.
+        host: a numeric one.
+        port: 0 for any.
+        is_dual: whether one that listens on all IPv6 addresses has those of IPv4 as well, as the system likes it.
+    """
     with socket.socket(family) as probe:
         try:
             # Connections of a node that has just ended may linger; a process that still listens is noticed.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
+            if family == socket.AF_INET6 and not is_dual:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind((host, port))
         except OSError as error:

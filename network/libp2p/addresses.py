@@ -98,10 +98,15 @@ def is_address(text: str) -> bool:
 
 
 def seen_from(place: str, host: str) -> str:
-    """An address of ``host`` as its neighbour sees it, for a peer that listens everywhere does not know it."""
-    for everywhere in ("/ip4/0.0.0.0/", "/ip6/::/"):
-        if host and place.startswith(everywhere):
-            return f"/{'ip6' if ':' in host else 'ip4'}/{host}/{place.removeprefix(everywhere)}"
+    """An address of ``host`` as its neighbour sees it, for a peer that listens everywhere does not know it.
+
+    Empty if the neighbour does not see it either: it listens by IPv4, and is connected by IPv6. One that listens on all
+    addresses of IPv6 has those of IPv4, too.
+    """
+    kind = "ip6" if ":" in host else "ip4"
+    for everywhere, kinds in (("/ip4/0.0.0.0/", ["ip4"]), ("/ip6/::/", ["ip4", "ip6"])):
+        if place.startswith(everywhere):
+            return f"/{kind}/{host}/{place.removeprefix(everywhere)}" if host and kind in kinds else ""
     return place
 
 
@@ -111,14 +116,19 @@ class _Contact:
 
     fixed: list[str] = field(default_factory=list)
     """From the bootstrap list."""
+    own: list[str] = field(default_factory=list)
+    """From the member itself."""
     told: list[str] = field(default_factory=list)
-    """From the member itself, or from its neighbours."""
-    is_own_word: bool = False
-    """Whether ``told`` comes from the member itself."""
+    """From its neighbours."""
     failures: int = 0
     """Failed attempts in a row."""
     due_s: float = 0.0
     """When to try next."""
+
+    @property
+    def places(self) -> list[str]:
+        """All of them, each once."""
+        return [*dict.fromkeys([*self.fixed, *self.own, *self.told])]
 
 
 class AddressBook:
@@ -163,17 +173,20 @@ class AddressBook:
             self.add_told(peer, known.told, by_itself=False)
 
     def add_told(self, peer: PublicKey, addresses: Iterable[str], *, by_itself: bool) -> None:
-        """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word."""
+        """Learn addresses. A member's own word replaces hearsay, and hearsay never replaces its word.
+
+        Where it cannot be reached at its word, it may have moved, and hearsay is tried beside it.
+        """
         contact = self._contact(peer)
-        if contact is None or (contact.is_own_word and not by_itself):
+        if contact is None or (contact.own and not contact.failures and not by_itself):
             return
         usable = [*dict.fromkeys(place for place in addresses if is_address(place))][:ADDRESSES_PER_PEER]
-        if by_itself:
-            contact.told, contact.is_own_word = usable, True
-        else:
+        if not by_itself:
             # The newest stay: old saved addresses must not hide the member's present ones.
-            new = [place for place in usable if place not in contact.told]
+            new = [place for place in usable if place not in (*contact.own, *contact.told)]
             contact.told = [*contact.told, *new][-ADDRESSES_PER_PEER:]
+        elif usable:  # a member that names no place leaves it to hearsay
+            contact.own, contact.told = usable, []
 
     def lacking(self, connected: Collection[PublicKey]) -> int:
         """How many more members are wanted. Guests do not count: those of a liar would keep us from all others."""
@@ -185,7 +198,7 @@ class AddressBook:
         waiting = [peer for peer in self._contacts if peer not in connected and now_s >= self._contacts[peer].due_s]
         self._random.shuffle(waiting)
         chosen = [peer for peer in waiting if self._contacts[peer].fixed]
-        chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].told][:room]
+        chosen += [peer for peer in waiting if not self._contacts[peer].fixed and self._contacts[peer].places][:room]
         return [(peer, self._places(self._contacts[peer])) for peer in chosen]
 
     def on_failure(self, peer: PublicKey, begun_s: float) -> float:
@@ -247,7 +260,8 @@ class AddressBook:
 
     def _known(self) -> dict[PublicKey, list[str]]:
         """Members with addresses."""
-        known = {peer: [*dict.fromkeys([*c.told, *c.fixed])][:ADDRESSES_PER_PEER] for peer, c in self._contacts.items()}
+        texts = {peer: dict.fromkeys([*c.own, *c.told, *c.fixed]) for peer, c in self._contacts.items()}
+        known = {peer: [*places][:ADDRESSES_PER_PEER] for peer, places in texts.items()}
         return {peer: places for peer, places in known.items() if places}
 
     def _write_down(self, path: Path, known: dict[PublicKey, list[str]]) -> None:
@@ -272,7 +286,7 @@ class AddressBook:
             self.add_told(peer, places, by_itself=False)
 
     def _places(self, contact: _Contact) -> list[str]:
-        places = [*contact.fixed, *(place for place in contact.told if place not in contact.fixed)]
+        places = contact.places
         first = contact.failures % len(places)
         return places[first:] + places[:first]
 

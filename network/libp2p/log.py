@@ -40,12 +40,24 @@ log.addFilter(Limit())
 
 
 def quieten_library() -> None:
-    """Silence libp2p's own lines: it writes them, tracebacks included, as often as a peer likes."""
+    """Silence libp2p's own lines: it writes them, tracebacks included, as often as a peer likes.
+
+    So does trio ten times a second where the process, or the machine, has no open files left for a connection.
+    """
     logging.getLogger("libp2p").setLevel(logging.CRITICAL)
     root = logging.getLogger()  # parts of libp2p log to the root logger itself
     if _from_library not in root.filters:
         root.addFilter(_from_library)
+    loop = logging.getLogger("trio.serve_listeners")
+    if _of_arrivals not in loop.filters:
+        loop.addFilter(_of_arrivals)
 
 
 def _from_library(record: logging.LogRecord) -> bool:
     return "/libp2p/" not in record.pathname
+
+
+def _of_arrivals(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    log.error("connections cannot be taken: %s", error.strerror if isinstance(error, OSError) else record.getMessage())
+    return False

@@ -201,9 +201,12 @@ def watch_silence(sock: Any, limits: Limits) -> None:
 
 
 def _remote_address(sock: Any) -> tuple[str, int] | None:
-    """Host and port of a socket's other end, which the library does not know of IPv6."""
+    """Host and port of a socket's other end, which the library does not know of IPv6.
+
+    The system writes an IPv4 address as one of IPv6 where a socket listens for both.
+    """
     try:
         host, port, *_ = sock.getpeername()
     except OSError:  # it is closed already
         return None
-    return host, port
+    return host.removeprefix("::ffff:") if "." in host else host, port

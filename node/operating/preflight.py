@@ -201,7 +201,7 @@ def check_metrics(place: str, listen: str) -> None:
     _, node_host, node_port = parse_listen(listen) or (0, "", 0)
     if 0 < port == node_port and ({node_host, host} & {"0.0.0.0", "::"} or node_host == host):
         raise NodeConfigError(f"metrics cannot be served on {place}: the node listens on {listen}")
-    if reason := why_not_free(family, str(host), port):
+    if reason := why_not_free(family, str(host), port, is_dual=False):
         kind = NodeFailed if reason in REASONS.values() else NodeConfigError
         raise kind(f"metrics cannot be served on {place}: {reason}")
 

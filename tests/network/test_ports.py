@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from fedchain.network.ports import ListenError, NotFree, check_free, parse_listen
+from fedchain.network.ports import ListenError, NotFree, check_free, parse_listen, why_not_free
 
 
 def test_an_address_is_a_family_a_host_and_a_port() -> None:
@@ -45,11 +45,15 @@ def test_a_port_whose_last_connections_linger_is_free() -> None:
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_a_port_of_ipv4_that_somebody_listens_on_is_free_in_ipv6() -> None:
+def test_a_port_of_ipv4_that_somebody_listens_on_is_in_use_where_we_listen_on_all_addresses() -> None:
+    """A node at such an address has those of IPv4, too; metrics there have those of IPv6 alone."""
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
-        check_free(f"/ip6/::/tcp/{taken.getsockname()[1]}")
+        port = taken.getsockname()[1]
+        with pytest.raises(NotFree, match="the port is in use"):
+            check_free(f"/ip6/::/tcp/{port}")
+        assert why_not_free(socket.AF_INET6, "::", port, is_dual=False) is None
 
 
 def test_another_machines_address_is_named() -> None:

@@ -92,7 +92,9 @@ def test_what_cannot_be_dialled_is_no_address(text: str) -> None:
         ("/ip4/0.0.0.0/tcp/1", "1.2.3.4", "/ip4/1.2.3.4/tcp/1"),
         ("/ip6/::/tcp/1", "2001:db8::1", "/ip6/2001:db8::1/tcp/1"),
         ("/ip4/5.6.7.8/tcp/1", "1.2.3.4", "/ip4/5.6.7.8/tcp/1"),
-        ("/ip4/0.0.0.0/tcp/1", "", "/ip4/0.0.0.0/tcp/1"),
+        ("/ip4/0.0.0.0/tcp/1", "", ""),
+        ("/ip4/0.0.0.0/tcp/1", "2001:db8::1", ""),
+        ("/ip6/::/tcp/1", "1.2.3.4", "/ip4/1.2.3.4/tcp/1"),
     ],
 )
 def test_who_listens_everywhere_is_where_it_is_seen(place: str, host: str, seen: str) -> None:
@@ -156,6 +158,28 @@ def test_a_members_own_word_replaces_hearsay() -> None:
     known.add_told(ONE, [at(3)], by_itself=True)
     known.add_told(ONE, [at(4)], by_itself=False)
     assert known.sample(TWO) == [(ONE, [at(3)])]
+
+
+def test_a_member_that_names_no_place_leaves_it_to_hearsay() -> None:
+    known = book()
+    known.add_told(ONE, [at(1)], by_itself=False)
+    known.add_told(ONE, [""], by_itself=True)
+    known.add_told(ONE, [at(2)], by_itself=False)
+    assert known.known() == {ONE: [at(1), at(2)]}
+
+
+def test_a_member_that_cannot_be_reached_at_its_word_is_tried_where_others_say_that_it_is() -> None:
+    known = book()
+    known.add_told(ONE, [at(1)], by_itself=True)
+    known.on_failure(ONE, 0.0)
+    for port in range(2, 9):
+        known.add_told(ONE, [at(1), at(port)], by_itself=False)
+    known.on_failure(ONE, 0.0)
+    assert sorted(known.due([], 99.0)) == [(ONE, [at(6), at(7), at(8), at(1), at(5)])]
+    known.on_connected(ONE)
+    known.add_told(ONE, [at(9)], by_itself=False)
+    known.add_told(ONE, [at(3)], by_itself=True)
+    assert known.known() == {ONE: [at(3)]}
 
 
 def test_what_is_remembered_and_told_is_bounded() -> None:

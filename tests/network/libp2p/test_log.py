@@ -1,9 +1,12 @@
 """Lines that others cause are limited."""
 
+import errno
 import logging
+import os
 from types import SimpleNamespace
 
 import pytest
+import trio
 
 from fedchain.network.libp2p.log import LEFT_OUT, LINES_PER_MINUTE, Limit
 from tests.support.network.real import meshed, on_trio, peer
@@ -42,3 +45,29 @@ def test_the_library_does_not_log(caplog: pytest.LogCaptureFixture, monkeypatch:
     logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, "/x/libp2p/y.py", 1, "to the root", (), None))
     logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, "/x/other/y.py", 1, "of others", (), None))
     assert [record.message for record in caplog.records if not record.name.startswith("fedchain")] == ["of others"]
+
+
+def test_without_open_files_a_line_now_and_then_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals, accept = [errno.EMFILE] * 3, trio.SocketListener.accept
+
+    async def take(listener: trio.SocketListener) -> trio.SocketStream:
+        if refusals:
+            raise OSError(number := refusals.pop(), os.strerror(number))
+        return await accept(listener)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", take)
+    monkeypatch.setattr(logging.getLogger("fedchain.network"), "filters", [])
+
+    @on_trio
+    async def run() -> None:
+        async with peer(0) as one, peer(1, one) as two:
+            await meshed(one, two)
+
+    run()
+    said = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert {(record.name, record.getMessage()) for record in said} == {
+        ("fedchain.network", "connections cannot be taken: Too many open files")
+    }
+    assert [record.exc_info for record in said] == [None] * 3

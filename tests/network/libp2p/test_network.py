@@ -1,6 +1,7 @@
 """Peers on loopback: who may connect, what arrives, and what happens when one goes and comes back."""
 
 import random
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,24 @@ async def test_what_is_told_without_a_question_costs_the_listener_nothing() -> N
             one.send(MEMBERS[1], GetContent(bytes(32), number))
         two.send(MEMBERS[0], GetContent(bytes(32), 0))
         await until(lambda: inbox.messages)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@on_trio
+async def test_who_listens_everywhere_is_known_by_the_version_of_ip_that_it_listens_by() -> None:
+    async with (
+        peer(0, listen="/ip6/::/tcp/0") as hub,
+        peer(1, listen="/ip4/0.0.0.0/tcp/0") as one,
+        peer(2, listen="/ip4/0.0.0.0/tcp/0") as two,
+    ):
+        port = hub.listen_addresses()[0].split("/")[4]
+        one.book.add_fixed(MEMBERS[0], f"/ip4/127.0.0.1/tcp/{port}")
+        two.book.add_fixed(MEMBERS[0], f"/ip6/::1/tcp/{port}")
+        await until(lambda: len(hub.peers()) == 2 and hub.version_of(MEMBERS[2]) is not None)
+        await until(lambda: MEMBERS[1] in hub.book.known())
+        place = one.listen_addresses()[0].partition("/p2p/")[0]
+        assert hub.book.known()[MEMBERS[1]] == [place.replace("0.0.0.0", "127.0.0.1")]
+        assert MEMBERS[2] not in hub.book.known()
 
 
 @on_trio
