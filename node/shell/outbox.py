@@ -33,12 +33,15 @@ class EffectQueue:
         self._commit, self._act = commit, act
         self._waiting: deque[Effect] = deque()
         self._arrived = anyio.Event()
+        self._is_ending = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, effects: Iterable[Effect]) -> None:
-        """Add effects behind those that wait."""
+        """Add effects behind those that wait; none of them once it ends."""
+        if self._is_ending:
+            return
         self._waiting.extend(effects)
         self._arrived.set()
 
@@ -53,6 +56,7 @@ class EffectQueue:
                     if done is not None:
                         await done
         except anyio.get_cancelled_exc_class():
+            self._is_ending = True  # messages still come while the disk is written, and ask for answers
             self._waiting = deque(effect for effect in self._waiting if isinstance(effect, Persist | WriteJournal))
             with anyio.CancelScope(shield=True):
                 while self._waiting:

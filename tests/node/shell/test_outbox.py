@@ -156,6 +156,35 @@ async def test_what_has_to_be_durable_becomes_so_when_the_node_stops() -> None:
 
 
 @on_trio
+async def test_what_arrives_while_the_last_records_are_stored_keeps_no_node_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others go on to ask until the network ends, which is after that. Such a loop let nobody else run, for ever."""
+    looks, front = 0, EffectQueue._front
+
+    def look(queue: EffectQueue) -> int:
+        nonlocal looks
+        looks += 1
+        assert looks < 100, "it looks at the same effect for ever"
+        return front(queue)
+
+    monkeypatch.setattr(EffectQueue, "_front", look)
+    disk = Disk()
+    queue = EffectQueue(disk.commit, disk.act)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(queue.run)
+        queue.put([persist(1), Wake(1)])
+        await until(lambda: disk.is_busy, "the record is being stored")
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            disk.is_busy = False
+            await until(lambda: disk.is_busy, "it is being stored as the last one")
+            queue.put([Wake(2), persist(2)])
+            disk.is_open.set()
+    assert disk.log == [("stored", record) for record in persist(1).records]
+
+
+@on_trio
 async def test_effects_that_need_nothing_durable_go_at_once() -> None:
     disk = Disk()
     queue = EffectQueue(disk.commit, disk.act)
