@@ -18,6 +18,7 @@ class Faults:
         peers: all of them, by number; the list may still be filled.
         network: connects them.
         on_fault: called with each fault before it happens.
+        restart: starts a peer that is down.
     """
 
     def __init__(
@@ -26,8 +27,10 @@ class Faults:
         peers: Sequence[SimulatedPeer],
         network: SimulatedNetwork,
         on_fault: Callable[[Fault], None] = lambda fault: None,
+        restart: Callable[[SimulatedPeer], None] = SimulatedPeer.start,
     ) -> None:
-        self._faults, self._peers, self._network, self._on_fault = faults, peers, network, on_fault
+        self._faults, self._peers, self._network = faults, peers, network
+        self._on_fault, self._restart = on_fault, restart
 
     def begin(self, loop: VirtualTimeLoop) -> None:
         """Have each fault happen at its time: those of one moment by one timer, as timers of one time have no order."""
@@ -54,9 +57,9 @@ class Faults:
             if fault.kind == "crash":
                 peer.crash()
             elif fault.kind == "kill":
-                peer.kill_pending = peer.node is not None
+                peer.kill()
             elif fault.kind == "restart":
                 peer.crash()
-                peer.start()
+                self._restart(peer)
             elif fault.kind == "slow":
                 peer.slowness = fault.factor

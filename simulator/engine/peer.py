@@ -183,6 +183,8 @@ class SimulatedPeer:
         self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
         self.stopped = ""
         """Reason for which the node stopped itself; empty if it did not."""
+        self.is_down = False
+        """Whether it has crashed: nobody wakes it before it is restarted."""
         self.up_since = 0.0
         self.slowness = 1.0
         self.kill_pending = False
@@ -225,7 +227,7 @@ class SimulatedPeer:
         """Start or restart the node from its storage and journal; ``has_listened``: see :class:`Node`."""
         if self.node is not None or self.stopped:
             return
-        around = self._around
+        around, self.is_down = self._around, False
         self.up_since = around.loop.time()
         self.node = Node(
             around.genesis,
@@ -292,11 +294,22 @@ class SimulatedPeer:
 
     def sleep(self) -> None:
         """Stop, and drop payloads and knowledge, which can be fetched again."""
-        self.crash()
+        self._end()
         self.storage.retain(())
 
     def crash(self) -> None:
-        """Lose everything but storage and journal, at once."""
+        """Lose everything but storage and journal, at once, and be down until it is started again."""
+        self.is_down = True
+        self._end()
+
+    def kill(self) -> None:
+        """Crash between two effects of the next event that has several. One that sleeps handles none: it is down."""
+        if self.node is None:
+            self.is_down = True
+        else:
+            self.kill_pending = True
+
+    def _end(self) -> None:
         self._life += 1
         self.node = None
         self.kill_pending = False

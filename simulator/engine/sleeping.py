@@ -5,7 +5,7 @@ latecomer; when a head does not draw it, it sleeps again. Peer 0 is always awake
 the contents that others drop when they sleep.
 
 Sleeping peers follow the chain without messages: a waking peer starts at the head of the first peer that knows it was
-drawn.
+drawn. A peer that crashed is woken by nobody; it is down until it is restarted, and then catches up from its storage.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,8 +62,13 @@ class Shifts:
             return
         for number in sorted(state.roster.seats[member] for member in state.roster.contributors):
             peer = self._peers[number]
-            if peer.node is None and not peer.stopped:
+            if _sleeps(peer):
                 peer.foresee(state, knowledge)
+
+    def restart(self, peer: SimulatedPeer) -> None:
+        """Start a peer that is down, drawn or not; it catches up, and sleeps when a head that it has lets it."""
+        peer.is_down = False
+        self._wake([peer.number])
 
     def _let_sleep(self, peers: Sequence[SimulatedPeer]) -> None:
         """Put peers to sleep at one moment: each of the others learns of all of them at once."""
@@ -88,7 +93,7 @@ class Shifts:
         """Wake peers at one moment: they find all others there, and each of those learns of all of them at once."""
         awake = self._awake()
         chosen = map(self._peers.__getitem__, dict.fromkeys(numbers))
-        woken = [peer for peer in chosen if peer.node is None and not peer.stopped]
+        woken = [peer for peer in chosen if _sleeps(peer)]
         if not woken:
             return
         self._network.set_present([peer.number for peer in (*woken, *awake)])
@@ -103,3 +108,8 @@ class Shifts:
 
     def _awake(self) -> list[SimulatedPeer]:
         return [self._peers[number] for number in sorted(self._network.attached)]
+
+
+def _sleeps(peer: SimulatedPeer) -> bool:
+    """Whether a peer may be woken: it is neither awake nor down."""
+    return peer.node is None and not peer.stopped and not peer.is_down

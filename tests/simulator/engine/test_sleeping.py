@@ -6,6 +6,7 @@ import pytest
 
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.events import Event, PeersConnected, PeersDisconnected
+from fedchain.simulator.disturbances import Fault, FaultKind
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
 from tests.support.simulator.trivial import (
@@ -55,3 +56,35 @@ def test_as_many_stay_awake_at_the_newest_head_as_a_newcomer_wants_to_hear_it_fr
     assert simulation.run().violations == []
     assert len(holders) > 50
     assert min(holders) >= 4, "f + 1 of a committee of ten"
+
+
+DRAWN = {"peers": 8, "rounds": 8, "contributors_per_round": 4, "committee_size": 4, "idle_sleep": True}
+
+
+@pytest.mark.parametrize("kind", ["crash", "kill"])
+def test_a_peer_that_is_down_is_not_woken_when_a_head_draws_it(kind: FaultKind) -> None:
+    scenario = trivial_scenario(**DRAWN, faults=(Fault(at_s=3.0, kind=kind, peers=(2, 5)),))
+    simulation = trivial_simulation(scenario)
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.extend(number for number in (2, 5) if simulation.peers[number].node is not None)
+        simulation.loop.call_later(0.1, look)
+
+    simulation.loop.call_at(6.0, look)
+    assert simulation.run().violations == []
+    assert seen == []
+
+
+def test_a_peer_that_is_restarted_while_all_others_sleep_finds_them() -> None:
+    """It slept from the beginning, and no head comes any more that would wake anybody."""
+    untouched = trivial_simulation(trivial_scenario(**DRAWN))
+    end_s = untouched.run().virtual_s
+    asleep = [peer.number for peer in untouched.peers if peer.node is None]
+    assert asleep
+    faults = (Fault(at_s=end_s - 1e-3, kind="restart", peers=(asleep[0],)),)
+    simulation = trivial_simulation(trivial_scenario(**DRAWN, faults=faults, max_virtual_s=end_s + 60))
+    assert simulation.run().violations == []
+    node = simulation.peers[asleep[0]].node
+    assert node is not None
+    assert node.head.finished
