@@ -122,6 +122,14 @@ def test_a_terminal_that_closes_ends_a_command_as_ctrl_c_does(before: str, said:
     assert done.stdout == said
 
 
+@pytest.mark.parametrize("before", ["SIG_DFL", "SIG_IGN"])
+def test_a_service_has_no_terminal_that_could_close(before: str) -> None:
+    """A node that starts, which may take minutes, ended for good at a SIGHUP that it ignores later."""
+    command = [sys.executable, "-c", HANG_UP, before]
+    given = os.environ | {"NOTIFY_SOCKET": "/run/systemd/notify"}
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=given).stdout == "goes on\n"
+
+
 @pytest.mark.parametrize("words", ["methods", "explorer blocks run"])
 @pytest.mark.parametrize("hears", [True, False])
 def test_a_terminal_that_is_gone_is_no_wrong_input(folder: Path, words: str, hears: bool) -> None:

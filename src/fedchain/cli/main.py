@@ -178,12 +178,17 @@ def _writing() -> Iterator[None]:
 
 def main() -> None:
     """Run the ``fedchain`` command. A service manager's or a batch system's SIGTERM is taken as Ctrl-C, and so is a
-    terminal that closes, unless the command was started to outlive it.
+    terminal that closes, unless the command was started to outlive it, or by a service manager, which has none.
 
     Characters that the output's encoding lacks are escaped, as Python does on standard error.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    taken = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    if os.environ.get("NOTIFY_SOCKET") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # a node that runs says that it is ignored
+        closing = [signal.SIGINT]
+    else:
+        closing = [signal.SIGINT, signal.SIGHUP]
+    taken = [number for number in closing if signal.getsignal(number) is not signal.SIG_IGN]
     for number in taken:
         signal.signal(number, signal.default_int_handler)
     if isinstance(sys.stdout, TextIOWrapper):
