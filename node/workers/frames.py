@@ -73,8 +73,8 @@ async def receive_frame(stream: BufferedByteReceiveStream) -> Any:
         if size > FRAME_SIZE_MAX:
             raise PipeBroken(f"a frame of {size} bytes was announced, at most {FRAME_SIZE_MAX} are taken")
         data = await stream.receive_exactly(size)
-    except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        raise PipeBroken(f"the process has closed its output: {type(error).__name__}") from None
+    except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        raise PipeBroken("it has closed its output") from None
     return _decode(data)
 
 
@@ -82,8 +82,8 @@ async def send_frame(stream: ByteSendStream, value: Any) -> None:
     """Write one value to a worker process; raises PipeBroken when it is gone."""
     try:
         await stream.send(to_frame(value))
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        raise PipeBroken(f"the process has closed its input: {type(error).__name__}") from None
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        raise PipeBroken("it has closed its input") from None
 
 
 def _decode(data: bytes) -> Any:

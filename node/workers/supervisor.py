@@ -151,6 +151,7 @@ class TrainingWorker:
 
     async def _ask(self, request: list[Any] | None) -> list[Any]:
         """The answer to a request; without a request, wait until the process is ready. A dead process is replaced."""
+        failure: PipeBroken | None = None
         async with self._lock:
             for _ in range(TRIES_MAX):
                 try:
@@ -164,10 +165,11 @@ class TrainingWorker:
                     await self._process.send(request)
                     return _result(await self._process.receive())
                 except PipeBroken as error:
+                    failure = error
                     log.warning("the training process ended and is started again: %s", error)
                     await self.close()
                     await anyio.sleep(RESTART_PAUSE_S)
-        raise WorkerStopped(f"the training process died {TRIES_MAX} times; its own words are in the log")
+        raise WorkerStopped(f"the training process died {TRIES_MAX} times: {failure}; its own words are in the log")
 
 
 class MiningWorker:
@@ -324,7 +326,7 @@ class WorkerProcess:
         A process that own code forked may hold the pipes open: what is read has no end then, and nobody reads.
         """
         result: Any = None
-        failure: PipeBroken | None = PipeBroken("the process is gone, and one that it began holds its pipes open")
+        failure: PipeBroken | None = PipeBroken("it is gone, one that it began holds its pipes open")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._leave_when_gone, tasks.cancel_scope)
             try:
@@ -333,8 +335,20 @@ class WorkerProcess:
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
-            raise failure
+            raise await self._explained(failure)
         return result
+
+    async def _explained(self, failure: PipeBroken) -> PipeBroken:
+        """A failure with how the process has ended, if it has."""
+        with anyio.move_on_after(SAID_WAIT_S):
+            await self._process.wait()
+        code = self._process.returncode
+        if code is None:
+            return failure
+        if code >= 0:
+            return PipeBroken(f"{failure}, and ended with exit code {code}")
+        why = ", as for want of memory" if -code == signal.SIGKILL else ""
+        return PipeBroken(f"{failure}, and was ended by signal {-code}{why}")
 
     async def _leave_when_gone(self, working: anyio.CancelScope) -> None:
         """Cancel work on a pipe once the process is gone, and its last words had time to come."""

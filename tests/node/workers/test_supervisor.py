@@ -420,6 +420,20 @@ async def test_a_worker_that_a_busy_machine_does_not_start_is_started_later(monk
     assert counted == [Verified(0)]  # the node checks for itself
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [("kill -9 $$", "was ended by signal 9, as for want of memory;"), ("exit 7", "ended with exit code 7;")],
+)
+@on_trio
+async def test_a_worker_that_ends_is_told_of_by_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, said: str
+) -> None:
+    monkeypatch.setattr(supervisor, "RESTART_PAUSE_S", 0.0)
+    monkeypatch.setattr(supervisor, "WITHOUT_INTERRUPTS", ("/bin/sh", "-c", ends, "sh"))
+    with anyio.fail_after(TIMEOUT_S), pytest.raises(WorkerStopped, match=f"^the training process died 3 .*{said}"):
+        await TrainingWorker(tmp_path / "genesis", tmp_path, 1).prepare()
+
+
 @on_trio
 async def test_a_worker_that_is_gone_is_noticed_although_what_it_began_holds_its_pipe_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
