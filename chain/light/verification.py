@@ -47,6 +47,20 @@ stolen later, and nobody convicts their owners any more. A founding document is 
 such limit."""
 
 
+class LaterVersion(OutOfWindow):
+    """Members made a block final whose version of the protocol this program does not know, so it verifies no further.
+
+    Args:
+        header: the block's, certified by its electors.
+    """
+
+    def __init__(self, header: Header) -> None:
+        found = f"height {header.height} is of version {header.version}, this program speaks {NEWEST_VERSION}"
+        super().__init__("version", found)
+        self.header = header
+        """The block's header."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trusted:
     """A final block, or the founding document, with the set that decides the next height."""
@@ -97,7 +111,9 @@ def trust_block(
         below: the certificate of the block below; None for the first block.
         is_valid_signature: checks signatures.
 
-    Raises Invalid if it is not that block, or a certificate or the state is not the one that belongs to it.
+    Raises:
+        Invalid: it is not that block, or a certificate or the state is not the one that belongs to it.
+        LaterVersion: it is, and this program is too old for it.
     """
     _validate_chain(genesis, block)
     expect(block.header.hash == block_hash, "trusted block", f"{block.header.hash.hex()} found", block_hash.hex())
@@ -126,6 +142,7 @@ def verify_adjacent(
     Raises:
         OutOfWindow: it is of another height.
         Invalid: it does not stand on the trusted block, or its electors did not make it final.
+        LaterVersion: they did, and this program is too old for it.
     """
     _validate_chain(genesis, block)
     header = block.header
@@ -156,6 +173,7 @@ def verify_skipping(
     Raises:
         OutOfWindow: it is not above the trusted one.
         Invalid: block, state or certificate is invalid, or they do not belong together.
+        LaterVersion: it is final, and this program is too old for it.
         UnknownParent: so few members are drawn to vote, or so few of the trusted ones signed, that only the blocks
             between can tell.
     """
@@ -220,15 +238,10 @@ def _validate_chain(genesis: Genesis, block: LightBlock) -> None:
     """Check what does not depend on who signed."""
     # Signatures name their chain, too: this says so before one of them seems forged.
     expect(block.chain_id == genesis.chain_id, "chain", f"{block.chain_id.hex()} found", genesis.chain_id.hex())
-    version = block.header.version
+    version, founded = block.header.version, genesis.version
     # An amendment may have led to a later version, and members signed for it.
-    newest = max(genesis.version, NEWEST_VERSION) if genesis.version >= CHANGES_VERSION else genesis.version
-    expect(
-        genesis.version <= version <= newest,
-        "version",
-        f"{version} found",
-        " or ".join(sorted({str(genesis.version), str(newest)})),
-    )
+    is_led_to = version > founded >= CHANGES_VERSION
+    expect(version == founded or is_led_to, "version", f"{version} found", str(founded))
     # The first block stands on the founding document, on whatever it is skipped to from.
     if block.header.height == 1:
         parent = block.header.parent_hash
@@ -251,7 +264,10 @@ def _validate_votes(
 
 
 def _trust(genesis: Genesis, block: LightBlock, electorate: Electorate) -> Trusted:
-    """A verified block, with the electors of the next height if they follow from it."""
+    """A verified block, with the electors of the next height if they follow from it. Raises LaterVersion."""
+    # Only now did its electors sign for the version: a liar's word ends no program.
+    if block.header.version > max(genesis.version, NEWEST_VERSION):
+        raise LaterVersion(block.header)
     culprits = electorate.culprits | {crime.culprit for crime in block.evidence}
     electors = None
     if genesis.version < CHANGES_VERSION:

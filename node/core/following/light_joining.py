@@ -15,9 +15,10 @@ from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.exceptions import Invalid, InvalidBlock, OutOfWindow, Refused
+from fedchain.chain.genesis import NEWEST_VERSION
 from fedchain.chain.light.bisection import Bisection, ConflictingBlocks, expect_proof
 from fedchain.chain.light.light_block import LightBlock
-from fedchain.chain.light.verification import Trusted, trust_block, trust_genesis, validate_period
+from fedchain.chain.light.verification import LaterVersion, Trusted, trust_block, trust_genesis, validate_period
 from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import state_size_max
 from fedchain.chain.validation import validate_certificate, validate_claim, validate_roots
@@ -28,7 +29,7 @@ from fedchain.network.messages import EvidenceMessage, GetLight, LightMessage
 from fedchain.network.source import STALL_MS
 from fedchain.node.core.block_import import BlockImport
 from fedchain.node.core.context import Context
-from fedchain.node.core.effects import Blame, Publish, Refuse, Send
+from fedchain.node.core.effects import Blame, Publish, Refuse, Send, Stop
 from fedchain.node.core.following.finals_ahead import HandedOut
 from fedchain.node.core.following.proving import Proving
 from fedchain.node.core.notices import HeadConflicts, HeadUnconfirmed
@@ -174,6 +175,9 @@ class LightJoining:
             expect_proof(message.block)
             walk.way.take(message.block)
             self._keep(walk)
+        except LaterVersion as error:
+            self._stop(error)
+            return False
         except Invalid:
             if self._waypoint is None or not walk.is_on_others or walk.way.trusted.height >= self._waypoint[0]:
                 self._leave()
@@ -259,6 +263,16 @@ class LightJoining:
                 return self._walk
             del self._line[peer]
         return None
+
+    def _stop(self, later: LaterVersion) -> None:
+        """Members made a block final that this program could not judge: it comes to no head any more."""
+        version, round_number = later.header.version, later.header.round
+        self._context.emit(
+            Stop(
+                f"version {version} of the protocol is in force in round {round_number}, this program speaks versions "
+                f"up to {NEWEST_VERSION}: start the node with a newer one"
+            )
+        )
 
     def _turn(self, walk: _Walk) -> None:
         """Go on to the head from the block that the way led to."""

@@ -16,11 +16,12 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import FaultModel, Genesis
+from fedchain.chain.genesis import NEWEST_VERSION, FaultModel, Genesis
 from fedchain.chain.light.bisection import bisect
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import (
     TRUST_PERIOD_MS,
+    LaterVersion,
     Trusted,
     trust_block,
     trust_genesis,
@@ -28,12 +29,15 @@ from fedchain.chain.light.verification import (
     verify_adjacent,
     verify_skipping,
 )
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.state import State
 from fedchain.chain.validation import validate_knowledge
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.chain.builders import ChainBuilder, double_vote, genesis, keys
+from tests.support.chain.changes import UNTIL, approved, living_genesis
 from tests.support.chain.light import HEIGHT, Server, chain_of, convicting_chain, light
 
 CHAIN = chain_of()
@@ -291,6 +295,20 @@ def test_a_lie_is_refused_in_its_own_words(about: str) -> None:
     block, error, words = LIES[about]
     with pytest.raises(error, match=words):
         verify_skipping(CHAIN.genesis, BEGIN, block, is_valid_signature)
+
+
+def test_a_later_version_ends_the_way_once_its_electors_signed_for_it() -> None:
+    """Reader and node learn that their program is too old, and no liar can say so."""
+    chain = ChainBuilder(living_genesis(4))
+    amendment = propose_amendment(amendment_of({"version": NEWEST_VERSION + 1}), "", sequence=0, until=UNTIL)
+    chain.extend(changes=[approved(chain, amendment)])
+    chain.extend_many(4)
+    block, begin = light(chain, chain.tip), trust_genesis(chain.genesis)
+    forged = replace(block, certificate=replace(block.certificate, votes=block.certificate.votes[:2]))
+    with pytest.raises(InvalidCertificate, match=r"^quorum: 2 votes found, 3 of 4 required"):
+        verify_skipping(chain.genesis, begin, forged, is_valid_signature)
+    with pytest.raises(LaterVersion, match=r"^version: height 5 is of version 4, this program speaks 3$"):
+        verify_skipping(chain.genesis, begin, block, is_valid_signature)
 
 
 def test_a_certified_block_that_stands_elsewhere_is_not_the_next_one() -> None:

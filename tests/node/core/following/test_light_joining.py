@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
-from fedchain.chain.block import sign_block
+from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import certify
 from fedchain.chain.explorer.audit import audit_store
+from fedchain.chain.genesis import NEWEST_VERSION
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
 from fedchain.chain.membership.amendment import amendment_of
@@ -42,7 +43,7 @@ from fedchain.network.messages import (
     VoteMessage,
     encode_message,
 )
-from fedchain.node.core.effects import Refuse, Send
+from fedchain.node.core.effects import Refuse, Send, Stop
 from fedchain.node.core.following import light_joining
 from fedchain.node.core.following.light_joining import LINE_MAX, LightJoining
 from fedchain.node.core.notices import HeadConflicts
@@ -413,6 +414,68 @@ def test_the_committee_in_force_says_whether_heights_can_be_skipped(founded: int
         stage.receive(FinalMessage(block, chain.certificate(block)))
     claim = stage.status(height=12, head_hash=blocks[-1].hash)
     assert [item.height for item in sent(stage.receive(claim), GetFinal)] == [asked]
+
+
+# --- a later version of the protocol
+
+
+def _upgraded() -> tuple[ChainBuilder, list[Block]]:
+    """Five members, of whose 14 blocks the last 12 are of a version that this program does not know."""
+    chain = ChainBuilder(living_genesis(5))
+    amendment = propose_amendment(amendment_of({"version": NEWEST_VERSION + 1}), "", sequence=0, until=UNTIL)
+    blocks = [chain.extend(changes=[approved(chain, amendment)]), *chain.extend_many(13)]
+    assert [block.header.version for block in blocks] == [NEWEST_VERSION] * 2 + [NEWEST_VERSION + 1] * 12
+    return chain, blocks
+
+
+def _away(chain: ChainBuilder, blocks: Sequence[Block]) -> Crowd:
+    """The last member's node, which was off since the founding."""
+    stage = Stage(chain.genesis, number=4, is_heard=False, contributes=False)
+    stage.chain = chain
+    return Crowd(stage, blocks)
+
+
+def test_a_node_that_slept_over_a_later_version_stops_and_says_why() -> None:
+    """It refused every light block of the new version, and asked for others without an end and without a word."""
+    chain, blocks = _upgraded()
+    crowd = _away(chain, blocks)
+    crowd.add_honest(*chain.genesis.members[:4])
+    crowd.run(lambda: bool(_stops(crowd)), 10)
+    (reason,) = {item.reason for item in _stops(crowd)}
+    assert reason == (
+        "version 4 of the protocol is in force in round 14, this program speaks versions up to 3: "
+        "start the node with a newer one"
+    )
+    assert not refused(crowd.effects), "nobody lied"
+
+
+def test_a_later_version_that_too_few_signed_for_stops_nobody() -> None:
+    chain, blocks = _upgraded()
+    crowd, liar, head = _away(chain, blocks[:1]), chain.genesis.members[0], blocks[-1]
+    few = LightBlock(
+        chain.genesis.chain_id,
+        head.header,
+        chain.certificate(head, chain.genesis.members[:2]),
+        members=chain.states[head.header.parent_hash].member_set,
+        below=blocks[-2].header,
+    )
+
+    def answer(message: Message) -> Answers:
+        if isinstance(message, GetFinal):
+            yield 0, FinalMessage(head, few.certificate)
+        elif isinstance(message, GetLight):
+            yield 0, LightMessage(message.height, few)
+
+    crowd.add(liar, answer, lambda: (head.header.height, head.hash))
+    crowd.add_honest(*chain.genesis.members[1:4])
+    crowd.run(lambda: bool(_stops(crowd)), 20)
+    assert not _stops(crowd)
+    assert crowd.is_at_head()
+    assert [item.height for item in sent(crowd.effects, GetLight)], "the liar led"
+
+
+def _stops(crowd: Crowd) -> list[Stop]:
+    return [effect for effect in crowd.effects if isinstance(effect, Stop)]
 
 
 # --- an invitation's block
