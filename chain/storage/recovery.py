@@ -21,10 +21,11 @@ from fedchain.chain.applying import apply_unjudged
 from fedchain.chain.block import Block, Header
 from fedchain.chain.certificate import Certificate, median
 from fedchain.chain.evidence import Evidence
-from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, Refused, StoreCorrupt
-from fedchain.chain.genesis import Genesis
+from fedchain.chain.exceptions import InvalidBlock, InvalidEncoding, Refused, StoreCorrupt, StoreMismatch
+from fedchain.chain.genesis import NEWEST_VERSION, Genesis
 from fedchain.chain.light.held import light_block_between, prove_held
 from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.light.verification import LaterVersion
 from fedchain.chain.membership.change import CHANGES_VERSION, Change
 from fedchain.chain.membership.turnout import Turnout
 from fedchain.chain.post import Post
@@ -47,9 +48,12 @@ def recover(connection: sqlite3.Connection, genesis: Genesis) -> list[str]:
     The head is the highest block whose state is known or can be replayed, and that its certificate makes final. Blocks
     above it are dropped. If no state leads to any block, there is no head, and the blocks stay as an archive below the
     head that comes.
+
+    Raises StoreMismatch: nothing is broken, and this program is too old for the chain.
     """
     done = []
     if fault_of_head(connection, genesis):
+        _expect_no_later_version(connection, genesis)
         done.append(_cut_back(connection, genesis))
     if (head := head_height(connection)) > 0:
         done += _mend_links(connection, head)
@@ -212,6 +216,22 @@ def _cut_back(connection: sqlite3.Connection, genesis: Genesis) -> str:
         return f"the state before the head at height {top} was damaged and is computed again"
     why = "is missing or damaged" if refused is None else f"is not final by what is stored ({refused.error})"
     return f"block {above} {why}: cut back from height {top} to {height}, the rest is fetched"
+
+
+def _expect_no_later_version(connection: sqlite3.Connection, genesis: Genesis) -> None:
+    """Check that the highest block that can be read is of a version that this program speaks, lest blocks be dropped
+    that are final and that it cannot judge. Raises StoreMismatch."""
+    heights = range(_top_height(connection), 0, -1)
+    top = next((block for height in heights if (block := _read_block(connection, height)) is not None), None)
+    if top is None or top.header.version <= max(genesis.version, NEWEST_VERSION):
+        return
+    try:
+        _judge_members(connection, genesis, top.header)
+    except LaterVersion as later:
+        found = f"the chain has come to version {later.header.version} of the protocol"
+        raise StoreMismatch(f"{found}, this program speaks versions up to {NEWEST_VERSION}: use a newer one") from None
+    except (StoreCorrupt, Refused):
+        return  # no members signed for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, assert_never
 
-from fedchain.chain.exceptions import NotFound, StoreError
+from fedchain.chain.exceptions import NotFound, StoreError, StoreMismatch
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
@@ -236,8 +236,12 @@ class Store(Records):
         self.close()
 
     def _recover(self) -> None:
-        """Step back to a block that the chain can continue from, and log the steps."""
-        for line in recover(self._writer, self.genesis):
+        """Step back to a block that the chain can continue from, and log the steps. Raises StoreMismatch."""
+        try:
+            done = recover(self._writer, self.genesis)
+        except StoreMismatch as error:
+            raise StoreMismatch(f"{self.folder}: {error}") from None
+        for line in done:
             log.warning("%s: %s", self.folder, line)
         self._base = find_base(self._writer, head_height(self._writer))
 

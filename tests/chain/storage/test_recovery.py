@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from fedchain.chain.encoding import decode, encode
-from fedchain.chain.exceptions import StoreCorrupt
+from fedchain.chain.exceptions import StoreCorrupt, StoreMismatch
+from fedchain.chain.membership.amendment import amendment_of
+from fedchain.chain.membership.change import propose_amendment
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.state import decode_state
 from fedchain.chain.storage import recovery
 from fedchain.chain.storage.database import DATABASE
+from fedchain.chain.storage.repair import repair
 from fedchain.chain.storage.rows import FINALS, STATES, from_row, to_row
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Final
@@ -23,7 +26,7 @@ from fedchain.chain.transition import judge_stored
 from fedchain.crypto.keys import is_valid_signature
 from tests.support.campaigns import some
 from tests.support.chain.builders import ChainBuilder, keys
-from tests.support.chain.changes import joining, living
+from tests.support.chain.changes import approved, joining, living
 from tests.support.chain.stored import (
     BLOCKS,
     DAMAGE,
@@ -317,3 +320,35 @@ def test_members_that_the_chain_let_in_are_found_again_at_a_start(tmp_path: Path
     with Store.open(folder, chain.genesis, read_only=True) as store:
         for height, block in enumerate(blocks, 1):
             assert store.state_before(height) == chain.states[block.header.parent_hash]
+
+
+def test_a_program_that_is_too_old_for_a_chain_leaves_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dropped all final blocks of the later version, which other members may have dropped as well."""
+    chain, folder = living(5), tmp_path / "chain"
+    amendment = propose_amendment(amendment_of({"version": 4}), "", sequence=0, until=20)
+    chain.extend(changes=[approved(chain, amendment)])
+    chain.extend_many(5)
+    with Store.create(folder, chain.genesis) as store:
+        store.append([*map(chain.final, chain.blocks.values())])
+    expected = f"^{folder}: the chain has come to version 4 of the protocol, this program speaks versions up to 3: "
+    with pytest.raises(StoreMismatch, match=expected):
+        Store.open(folder, chain.genesis)
+    with pytest.raises(StoreMismatch, match="version 4 of the protocol"):
+        repair(folder)
+    for module in ("chain.validation", "chain.light.verification", "chain.storage.recovery"):
+        monkeypatch.setattr(f"fedchain.{module}.NEWEST_VERSION", 4)
+    with Store.open(folder, chain.genesis) as store:
+        assert (store.base(), store.height()) == (1, 6)
+
+
+def test_a_later_version_that_too_few_signed_for_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chain, folder = living(5), tmp_path / "chain"
+    chain.extend_many(3)
+    forged = chain.remake(chain.blocks[chain.tip], version=4)
+    finals = [chain.final(block) for block in chain.blocks.values() if block.hash != chain.tip]
+    with Store.create(folder, chain.genesis) as store:
+        store.append([*finals, chain.final(forged, chain.certificate(forged, chain.genesis.members[:1]))])
+    with Store.open(folder, chain.genesis) as store:
+        assert store.height() == 2
+    (line,) = warnings(caplog)
+    assert line.endswith(": cut back from height 3 to 2, the rest is fetched")
