@@ -38,6 +38,10 @@ started, after a tenth of a second, and was ended by a Ctrl-C before, with a tra
 RESTART_PAUSE_S = 1.0
 """How long to wait before a worker that ended is started again."""
 
+RESTART_PAUSE_MAX_S = 60.0
+"""Most of that for the miner, which is waited for twice as long after each time that it did not run for so long: where
+the machine has no memory for it, a line each second would fill the log."""
+
 TRIES_MAX = 3
 """Attempts at a contribution in fresh processes before the node gives it up for this phase."""
 
@@ -196,8 +200,10 @@ class MiningWorker:
 
     async def run(self) -> None:
         """Keep a process running until cancelled; a replacement is given the newest header again."""
+        pause_s = RESTART_PAUSE_S
         while True:
             process: WorkerProcess | None = None
+            begun_s = anyio.current_time()
             try:
                 process = await WorkerProcess.start(["mine", self._function])
                 async with anyio.create_task_group() as tasks:
@@ -211,7 +217,10 @@ class MiningWorker:
                     await process.close()
             if self._header is not None:
                 self._wanted.set()
-            await anyio.sleep(RESTART_PAUSE_S)
+            if anyio.current_time() - begun_s >= RESTART_PAUSE_MAX_S:
+                pause_s = RESTART_PAUSE_S
+            await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RESTART_PAUSE_MAX_S)
 
     async def _send_orders(self, process: "WorkerProcess") -> None:
         while True:

@@ -363,6 +363,25 @@ async def test_data_and_a_card_that_are_not_there_are_named_before_anything_is_a
     await worker.close()
 
 
+@on_trio
+async def test_a_miner_that_always_ends_is_started_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, sleep = list[float](), anyio.sleep
+
+    async def note(pause_s: float) -> None:
+        if pause_s >= 1.0:
+            pauses.append(pause_s)
+        await sleep(0.0)
+
+    monkeypatch.setattr(supervisor, "WITHOUT_INTERRUPTS", ("/bin/sh", "-c", "exit 7", "sh"))
+    monkeypatch.setattr(supervisor, "SAID_WAIT_S", 0.5)
+    monkeypatch.setattr(anyio, "sleep", note)
+    async with mining(lambda header: None):
+        with anyio.fail_after(TIMEOUT_S):
+            while len(pauses) < 8:
+                await sleep(0.01)
+    assert pauses[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
 @pytest.mark.long
 @on_trio
 async def test_the_miner_finds_a_nonce_for_the_newest_header_also_after_a_kill() -> None:
