@@ -110,6 +110,31 @@ def test_a_full_disk_is_told_and_leaves_nothing(
     assert not [*spools.folder.iterdir()]
 
 
+def test_a_disk_that_stays_full_is_told_of_once_until_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each content is asked for again every few seconds, for as long as the disk is full."""
+    write, is_full = os.write, [True]
+
+    def refuse(file: int, piece: bytes) -> int:
+        if is_full[0]:
+            raise OSError(28, "No space left on device")
+        return write(file, piece)
+
+    monkeypatch.setattr("fedchain.files.spool.os.write", refuse)
+    spools = SpoolFolder(tmp_path / "spool", size_min=1500)
+    for _ in range(5):
+        with pytest.raises(OSError, match="No space left"):
+            write_pieces(LARGE, spools)
+    assert len(caplog.messages) == 1
+    is_full[0] = False
+    write_pieces(LARGE, spools)
+    is_full[0] = True
+    with pytest.raises(OSError, match="No space left"):
+        write_pieces(LARGE, spools)
+    assert len(caplog.messages) == 2
+
+
 def test_what_the_system_did_not_take_at_once_is_written_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

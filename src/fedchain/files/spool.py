@@ -54,6 +54,24 @@ class InMemory:
         return b"".join(self._pieces)
 
 
+class Refusals:
+    """The disk's refusals in a folder, of which each retry is one: the first is logged, and the next one only after a
+    content could be kept."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def tell(self, text: str, *values: object) -> None:
+        """The disk has refused something."""
+        if not self._is_told:
+            self._is_told = True
+            log.error(text, *values)
+
+    def end(self) -> None:
+        """A content was kept."""
+        self._is_told = False
+
+
 class SpoolFolder:
     """A folder for contents that are put together there; small ones never touch it. It begins any number of them.
 
@@ -64,11 +82,11 @@ class SpoolFolder:
 
     def __init__(self, folder: Path, size_min: int = MAPPED_SIZE) -> None:
         self.folder, self.size_min = folder, size_min
-        self._numbers = itertools.count()
+        self._numbers, self._refusals = itertools.count(), Refusals()
 
     def __call__(self) -> "SpoolFile":
         """Begin a content."""
-        return SpoolFile(self.folder / f"{os.getpid()}.{next(self._numbers)}", self.size_min)
+        return SpoolFile(self.folder / f"{os.getpid()}.{next(self._numbers)}", self.size_min, self._refusals)
 
     def clear(self) -> None:
         """Delete what a process that was killed has left. Raises OSError."""
@@ -86,8 +104,8 @@ def cleared_folder(folder: str) -> SpoolFolder:
 class SpoolFile:
     """A content that goes on in a file once it is large. The file goes with the last that knows it, or its content."""
 
-    def __init__(self, path: Path, size_min: int) -> None:
-        self._path, self._size_min = path, size_min
+    def __init__(self, path: Path, size_min: int, refusals: Refusals) -> None:
+        self._path, self._size_min, self._refusals = path, size_min, refusals
         self._begin = InMemory()
         self._size = 0
         self._file: int | None = None
@@ -113,6 +131,7 @@ class SpoolFile:
         data = map_file(self._path, digest, self._file, is_owned=True)
         self._undo.detach()
         os.close(self._file)
+        self._refusals.end()
         return data
 
     def _require_file(self) -> None:
@@ -126,7 +145,7 @@ class SpoolFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.open(self._path, flags, FILE_MODE)
         except OSError as error:
-            log.error("%s cannot be made: %s", self._path, error)
+            self._refusals.tell("%s cannot be made: %s", self._path, error)
             raise
         self._undo = weakref.finalize(self, _discard, self._path, self._file)
         self._write_all(self._begin.content(b""))
@@ -141,7 +160,8 @@ class SpoolFile:
                 while rest:
                     rest = rest[os.write(self._file, rest) :]
         except OSError as error:
-            log.error("a content of more than %d bytes cannot be kept in %s: %s", self._size, self._path, error)
+            text = "a content of more than %d bytes cannot be kept in %s: %s"
+            self._refusals.tell(text, self._size, self._path, error)
             self._undo()  # half a file would keep a full disk full
             raise
 
