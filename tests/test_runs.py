@@ -197,6 +197,9 @@ def test_a_folder_that_was_named_is_kept(tmp_path: Path) -> None:
     assert again.scenario.hyperparameters == {"learning_rate": 0.5}
     with pytest.raises(ConfigurationError, match="is not there: the run kept no models, see keep_models"):
         again.model(0)
+    run.folder.rename(tmp_path / "moved")
+    with pytest.raises(ConfigurationError, match="is not there: the run's folder was moved or deleted"):
+        run.model(0)
 
 
 def test_an_interrupted_run_goes_on_with_its_models_and_names_its_task(run: fedchain.Run, tmp_path: Path) -> None:
@@ -573,6 +576,7 @@ def test_a_run_that_begins_inside_the_loading_of_another_is_refused_where_it_wou
         ({"task": 3}, "task is 3, it must be a function or FILE.py:function"),
         ({"scenario": 3}, "scenario is 3, it must be a Scenario or a path"),
         ({"out": 3}, "out is 3, it must be a path"),
+        ({"out": "a" * 300}, "a cannot be made: File name too long"),
         ({"track": [3], "out": "x"}, "track is [3], it must be names of trackers"),
         ({"track": 3, "out": "x"}, "track is 3, it must be names of trackers"),
         ({"sponsors": 2, "peers": 3}, "sponsors is 2, it must be 0 unless admission is sponsors"),

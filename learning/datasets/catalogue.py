@@ -111,7 +111,8 @@ class DatasetInfo:
         """Raise `ConfigurationError` unless the files say which source an example is from."""
         if not self.sources:
             known = ", ".join(name for name, other in DATASETS.items() if other.sources)
-            raise ConfigurationError(f"{self.name} does not say where its examples come from, as {known} do")
+            found = f"{self.name} does not say where its examples come from, as {known} do"
+            raise ConfigurationError(f"partition is by-source, but {found}")
 
 
 CLASSES_MIN = 2

@@ -72,11 +72,12 @@ def require_interrupted(folder: Path, scenario: Scenario) -> None:
 
 def require_new(folder: Path) -> None:
     """Raise ScenarioError if a folder exists, since runs are never mixed, or cannot be made."""
-    if folder.exists():
-        run = (folder / SCENARIO_FILE).is_file() and (folder / RECORD_FOLDER).is_dir() and not holds_finished(folder)
-        way = " with a run that was interrupted; go on with --resume, or" if run else ";"
-        raise ScenarioError(f"{folder} exists already{way} name another folder with --out")
     try:
+        if folder.exists():
+            is_run = (folder / SCENARIO_FILE).is_file() and (folder / RECORD_FOLDER).is_dir()
+            goes_on = is_run and not holds_finished(folder)
+            way = " with a run that was interrupted; go on with --resume, or" if goes_on else ";"
+            raise ScenarioError(f"{folder} exists already{way} name another folder with --out")
         with tempfile.TemporaryDirectory(dir=next(place for place in folder.absolute().parents if place.exists())):
             return
     except OSError as error:

@@ -191,7 +191,9 @@ class Run:
             raise ConfigurationError(f"member is {member!r}, it must be between 0 and {places[-1]}, and have data")
         path = model_path(self.folder / MODELS_FOLDER, member.__index__())
         if not path.exists():
-            raise ConfigurationError(f"{path} is not there: the run kept no models, see keep_models")
+            is_kept = self.folder.exists()
+            why = "the run kept no models, see keep_models" if is_kept else "the run's folder was moved or deleted"
+            raise ConfigurationError(f"{path} is not there: {why}")
         found = read_model(path.read_bytes())  # a safetensors file has no order of its own
         return {name: found[name] for name, _ in self._info_of(member).parameters if name in found}
 

@@ -41,7 +41,7 @@ def test_every_data_set_can_be_chosen(name: str) -> None:
         ({"model": "resnet"}, "unknown model 'resnet'"),
         ({"model": "cnn"}, "model 'cnn' does not fit digits images; use digits-mlp"),
         ({"partition": "by-class", "classes_per_client": 11}, "classes_per_client must be between 1 and 10, not 11"),
-        ({"partition": "by-source"}, "digits does not say where its examples come from, as covid-ct, tmd do"),
+        ({"partition": "by-source"}, "partition is by-source, but digits does not say where its"),
         ({"dataset": "covid-ct", "classes_avg": 4}, "classes_avg must be between 1 and 3, not 4"),
         ({"dataset": "covid-ct", "classes_std": 3}, "classes_std must be between 0 and 2, not 3"),
         ({"augmentation": "crop"}, "unknown augmentation 'crop'; did you mean 'crop-flip'?"),
