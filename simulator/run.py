@@ -182,10 +182,15 @@ class Run:
         self._rules = Application(config, [key.public_key for key in self._keys[: scenario.members]])
         self._genesis = found_federation(scenario, self._rules, self._keys, config)
         phases = (*self._rules.setup_phases, *self._rules.phases)
-        if scenario.degree and any(self._rules.lists_parts(name) for name, _, _ in phases):
-            raise ScenarioError(
-                f"{scenario.method} posts by reference, which needs every peer connected to all others: no degree"
-            )
+        if any(self._rules.lists_parts(name) for name, _, _ in phases):
+            if scenario.degree:
+                raise ScenarioError(
+                    f"{scenario.method} posts by reference, which needs every peer connected to all others: no degree"
+                )
+            if scenario.idle_sleep:
+                raise ScenarioError(
+                    f"{scenario.method} posts by reference, and peers that sleep hand nothing out: no idle_sleep"
+                )
         self._opened = ExitStack()
         self._simulation: Simulation | None = None
 

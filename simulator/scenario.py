@@ -130,7 +130,8 @@ class Scenario(Consensus):
     """Peers sleep while they are drawn neither to contribute nor to vote.
 
     Peer 0 stays awake. Many peers then cost no more than the few that are drawn. Sleeping peers follow
-    the chain: a waking peer has nothing to catch up with, and no bytes are counted for it.
+    the chain: a waking peer has nothing to catch up with, and no bytes are counted for it. It is not for
+    methods that post by reference: peers that sleep hand nothing out.
     """
     phase_timeout_s: Timeout = 30.0
     retention_blocks: Blocks = 0

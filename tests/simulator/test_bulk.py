@@ -125,9 +125,12 @@ def test_a_censor_leaves_out_posts_whose_parts_most_do_not_read_and_no_promise_i
         run(replace(SCENARIO, aggregator="rotating", centralized=False, seed=seed, rounds=4, adversaries=(censor,)))
 
 
-def test_parts_need_everybody_connected_to_all() -> None:
+def test_parts_need_everybody_awake_and_connected_to_all() -> None:
     with pytest.raises(ScenarioError, match="needs every peer connected to all others"):
         run(replace(SCENARIO, peers=6, degree=3))
+    asleep = replace(SCENARIO, peers=6, idle_sleep=True, contributors_per_round=3, committee_size=3)
+    with pytest.raises(ScenarioError, match="posts by reference, and peers that sleep hand nothing out: no idle_sleep"):
+        run(asleep)
 
 
 def test_whose_parts_are_of_no_use_is_named_once_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
