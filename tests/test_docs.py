@@ -365,7 +365,7 @@ def test_all_that_a_node_waits_for_is_explained() -> None:
     told = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     answers = [
         node.value
-        for name in ("waiting_for", "_own_standing")
+        for name in ("waiting_for", "_lacking_votes", "_own_standing")
         for node in ast.walk(told[name])
         if isinstance(node, ast.Return)
     ]

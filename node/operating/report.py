@@ -208,9 +208,8 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
         return "its own training"
     if activity.failure:
         return f"the next phase: {activity.failure}"
-    prevotes = node.voting.agreement.ballots.ballot(node.voting.agreement.attempt, VoteKind.PREVOTE).first
-    if prevotes:
-        return f"votes: {len(prevotes)} of {node.votes_required()} in attempt {node.voting.agreement.attempt + 1}"
+    if votes := _lacking_votes(node):
+        return votes
     if activity.mining_since_s is not None:
         return "a nonce"
     if coming := node.arriving():
@@ -219,6 +218,16 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
     if missing:
         return f"{counted(len(missing), 'post')}, or the phase's deadline"
     return "a block"
+
+
+def _lacking_votes(node: Node) -> str:
+    """How many votes the block with the most has in the step of the attempt that lasts; empty before the first vote."""
+    ballots, attempt = node.voting.agreement.ballots, node.voting.agreement.attempt
+    prevotes = ballots.ballot(attempt, VoteKind.PREVOTE)
+    if not prevotes.first or ballots.decision is not None:
+        return ""
+    lasting = prevotes if ballots.polka(attempt) is None else ballots.ballot(attempt, VoteKind.PRECOMMIT)
+    return f"votes: {lasting.most()} of {node.votes_required()} in attempt {attempt + 1}"
 
 
 def _own_standing(service: Reported) -> str:

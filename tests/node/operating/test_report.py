@@ -9,6 +9,7 @@ import pytest
 
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change, ChangeKind
+from fedchain.chain.vote import VoteKind
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
 from fedchain.node.core.events import PeersConnected, PeersDisconnected
@@ -147,3 +148,23 @@ def test_the_panel_of_a_terminal_shows_members_and_newcomers(
     shown = capsys.readouterr().out
     assert f"({place})" in shown
     assert "by +7 s" in shown
+
+
+def test_the_votes_that_are_told_are_those_for_one_block_in_the_step_that_lasts() -> None:
+    """All prevotes were counted together, whatever for, also when precommits were lacking: votes, 5 of 4."""
+    stage = Stage(genesis(5), 1)
+    stage.accept()
+
+    def waits() -> str:
+        return str(report_of(stage, stage.me)["waiting_for"])
+
+    one, another = stage.block(), stage.block(without=stage.others[:1])
+    assert not waits().startswith("votes")
+    stage.candidate(one)
+    stage.vote(another, stage.others[:1])
+    stage.vote(one, stage.others[1:2])
+    assert waits() == "votes: 2 of 4 in attempt 1", "one of them is its own, and a third member prevoted otherwise"
+    stage.vote(one, stage.others[2:])
+    assert waits() == "votes: 1 of 4 in attempt 1", "all have prevoted, and it alone has precommitted"
+    stage.vote(one, stage.others[:2], VoteKind.PRECOMMIT)
+    assert waits() == "votes: 3 of 4 in attempt 1"
