@@ -21,6 +21,7 @@ import yaml
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
 from fedchain.chain.genesis import AggregatorRule
+from fedchain.cli.common.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from fedchain.cli.common.start_options import node_settings
 from fedchain.cli.main import app
 from fedchain.node.config import NodeConfig, load_config
@@ -80,6 +81,13 @@ def test_the_unit_starts_a_node_with_the_settings_of_its_instance() -> None:
 def test_the_example_of_settings_is_one() -> None:
     config = load_config(DEPLOY / "systemd" / "node.toml", {})
     assert (config.key, config.wait_for, config.metrics) == ("key.pem", 3, "127.0.0.1:9100")
+
+
+def test_a_node_that_ends_before_it_is_ready_is_started_again_unless_it_was_stopped() -> None:
+    """OpenBLAS interrupts the program where the system refuses it threads: the unit took that for a stop, for ever."""
+    (success,), (again,) = unit_lines("SuccessExitStatus"), unit_lines("RestartForceExitStatus")
+    assert success == again == str(EXIT_INTERRUPTED)
+    assert unit_lines("RestartPreventExitStatus") == [str(EXIT_BAD_INPUT)]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
