@@ -44,6 +44,7 @@ def repair(folder: Path) -> Repair:
     Raises:
         NotFound: no chain there.
         StoreMismatch: another version of the program wrote it.
+        StoreCorrupt: the database is broken, and the folder stays where it is.
         StoreError: a node runs there, or the disk refuses.
     """
     with disk_errors(folder):
@@ -53,7 +54,7 @@ def repair(folder: Path) -> Repair:
         try:
             faults, done = _mend(folder)
             if done is None:
-                return Repair(folder, tuple(faults), set_aside_as=_set_aside(folder))
+                return Repair(folder, tuple(faults), set_aside_as=_set_aside(folder, faults[0]))
             return Repair(folder, tuple(faults), tuple(done))
         finally:
             os.close(lock)
@@ -102,8 +103,15 @@ def _drop(folder: Path, connection: sqlite3.Connection, rows: list[DamagedRow]) 
             connection.execute(f"DELETE FROM {row.table} WHERE rowid = ?", (row.number,))
 
 
-def _set_aside(folder: Path) -> Path:
-    """Rename the folder in one step, to a free name beside it; return the new path."""
+def _set_aside(folder: Path, fault: str) -> Path:
+    """Rename the folder in one step, to a free name beside it; return the new path.
+
+    A link or a disk of its own stays: the next chain would come to lie on another disk, which may be too small for it.
+    """
     place = Path(os.path.abspath(folder))  # "." has no name
+    if place.is_symlink() or place.is_mount():
+        kind = "a link" if place.is_symlink() else "a disk of its own"
+        remedy = "move away what is in it, and start the node, it joins from the network"
+        raise StoreCorrupt(f"{fault}; {folder} is {kind}, and is not set aside: {remedy}")
     aside = set_aside_damaged(place)
     return folder.with_name(aside.name) if folder.name == place.name else aside

@@ -167,6 +167,27 @@ def test_a_chain_whose_database_is_broken_is_set_aside(folder: Path, chain: Chai
         assert (store.height(), store.base()) == (BLOCKS + 1, BLOCKS + 1)
 
 
+@pytest.mark.parametrize(("is_link", "kind"), [(True, "a link"), (False, "a disk of its own")])
+def test_a_link_and_a_disk_of_its_own_stay_where_they_are(
+    folder: Path, is_link: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link was renamed, and the next chain came to lie on the disk that its operator had kept it from."""
+    destroy(folder, 1)
+    place = folder
+    if is_link:
+        (place := folder.with_name("linked")).symlink_to(folder)
+    else:
+        monkeypatch.setattr(Path, "is_mount", lambda path: path == place)
+    with pytest.raises(StoreCorrupt, match=rf"not a database; {place} is {kind}, and is not set aside: move away what"):
+        repair(place)
+    assert sorted(path.name for path in folder.parent.iterdir()) == sorted({"chain", place.name})
+    for path in folder.iterdir():  # as it says
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    Store.create(place, GENESIS).close()
+    assert (place / DATABASE).exists()
+    assert place.is_symlink() is is_link
+
+
 @pytest.mark.parametrize("statement", ["DELETE FROM genesis", "DROP TABLE votes", "DROP INDEX outline"])
 def test_a_table_that_is_gone_breaks_all(folder: Path, statement: str) -> None:
     execute(folder, statement)
