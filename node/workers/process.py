@@ -57,7 +57,10 @@ It takes effect because a worker stays in its node's session: Linux schedules se
 """
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a disk without room: no line of a program is to blame, so none is shown."""
+"""Errors of a disk without room."""
+
+REFUSED = FULL | {errno.EFBIG, errno.EIO, errno.EROFS}
+"""Errors of a disk that refuses: no line of a program is to blame, so none is shown."""
 
 MINING_SLICE_S = 0.1
 """How long the miner searches before it checks for a newer header."""
@@ -201,7 +204,7 @@ def train(genesis_path: str, folder: str, member: str, secrets: str, *local: str
         except LearningError as error:  # the client is unchanged
             answer = ["failed", f"{type(error).__name__}: {error}"]
         except Exception as error:  # the client's state is unknown now: the next process reads the stored one
-            if isinstance(error, OSError) and error.errno in FULL:
+            if isinstance(error, OSError) and error.errno in REFUSED:
                 write_frame(answers, ["full", _words_of(error, folder)])
                 return
             write_frame(answers, ["failed", one_line(error)])

@@ -276,8 +276,8 @@ class Faulty(BladeFl):
     def update(self, client, round):
         if round.number == 2:
             raise NothingToPost("as it should be")
-        if round.number == 3:
-            raise OSError(28, "No space left on device", "a file")
+        if number := {3: 28, 4: 5, 5: 30}.get(round.number):
+            raise OSError(number, os.strerror(number), "a file")
         print("from Python")
         os.write(2, b"from elsewhere" + b"." * 9000 + b"\\n")
         raise RuntimeError("boom")
@@ -303,10 +303,12 @@ async def test_what_own_code_prints_and_raises_is_logged_line_by_line(
             await worker.ask(Question(1, "update", 1, b""))
         await until(lambda: "RuntimeError: boom" in caplog.text, "its last words")
         lines = [json.loads(line) for line in caplog.text.splitlines()]
-        with pytest.raises(WorkerStopped, match=r"^a file: No space left on device$"):
-            await worker.ask(Question(1, "update", 3, b""))
+        reasons = "No space left on device", "Input/output error", "Read-only file system"
+        for number, reason in enumerate(reasons, 3):
+            with pytest.raises(WorkerStopped, match=f"^a file: {reason}$"):
+                await worker.ask(Question(1, "update", number, b""))
     last = [json.loads(line)["message"] for line in caplog.text.splitlines()][len(lines) :]
-    assert not [message for message in last if "Traceback" in message], "where a disk is full no program is wrong"
+    assert not [message for message in last if "Traceback" in message], "where a disk refuses no program is wrong"
     assert {(line["logger"], line["worker"]) for line in lines} == {("fedchain.worker", "train")}
     messages = [line["message"].removeprefix("worker=train ") for line in lines]
     assert messages[0] == "from Python"
