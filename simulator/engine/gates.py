@@ -1,7 +1,7 @@
 """Every simulated peer's gate: the accounts of its neighbours, as on a real network, by virtual time.
 
-A neighbour pays for each message, and is blamed for messages that it should have known to be bad. Authors are blamed
-for bad messages that they signed. A peer that was blamed too much is cut off for the length of a ban.
+A neighbour pays for each message, and is blamed for those far beyond its budget. Authors are blamed for bad messages
+that they signed. A peer that was blamed too much is cut off for the length of a ban.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,19 +57,12 @@ class Gates:
         """A peer's gate, for what its neighbours surely pay: see :attr:`Gate.is_calm`."""
         return self._gates[number] or self._open(number)
 
-    def rejected(self, number: int, neighbour: int) -> None:
-        """A neighbour passed on a message that it could have known to be bad."""
-        self._blame(number, neighbour, "it passed on what it could have known to be bad")
-
     def wrote(self, number: int, author: int, error: Refused) -> None:
         """A member signed a message that breaks a rule."""
         if verdict(error) is Verdict.REJECT:
-            self._blame(number, author, str(error))
-
-    def _blame(self, number: int, neighbour: int, reason: str) -> None:
-        gate = self._gates[number] or self._open(number)
-        gate.blame(self._members[neighbour], BLAME_REJECTED, reason, self._now_s())
-        self._note_ban(gate, number, neighbour)
+            gate = self._gates[number] or self._open(number)
+            gate.blame(self._members[author], BLAME_REJECTED, str(error), self._now_s())
+            self._note_ban(gate, number, author)
 
     def _note_ban(self, gate: Gate, number: int, neighbour: int) -> None:
         if not gate.admits(self._members[neighbour], self._now_s()):

@@ -505,8 +505,6 @@ class SimulatedNetwork:
         if verdict is Verdict.ACCEPT:
             if is_gossip:
                 self._spread(number, parcel, sender)
-        elif verdict is Verdict.REJECT:
-            self.gates.rejected(number, sender)
         elif is_gossip and verdict is Verdict.IGNORE:
             del self._seen[number][parcel.identity]  # it may be good the next time
 

@@ -669,13 +669,15 @@ def test_nobody_is_banned_for_what_it_could_not_know() -> None:
         assert it.network.bans == []
 
 
-def test_a_neighbour_that_passes_on_what_is_rejected_is_banned() -> None:
+def test_a_neighbour_is_not_the_author_of_what_it_passes_on() -> None:
+    """On real networks, too: a peer that is behind rejects what others hold for right."""
     with scene(2) as it:
         it.verdicts[1] = Verdict.REJECT
         for number in range(100):
             it.network.send(0, it.members[1], request(number))
         it.run()
-        assert it.network.bans == [(1, 0)]
+        assert len(it.received) == 100
+        assert it.network.bans == []
 
 
 def test_messages_beyond_a_neighbour_s_budget_are_not_taken() -> None:
