@@ -16,7 +16,15 @@ from fedchain.web.app import Site
 from fedchain.web.serving import listen, make_server
 from tests.support.chain.builders import ChainBuilder, genesis
 from tests.support.chain.explored import FakeRules, write
-from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
+from tests.support.web.browsing import (
+    AXE,
+    AXE_RUN,
+    CONTRAST,
+    LEVELS_A_AND_AA,
+    NEEDS_CHROMIUM,
+    served,
+    wait_for_request,
+)
 from tests.support.web.browsing import browser as browser
 from tests.support.web.browsing import context as context
 from tests.support.web.builders import SCRIPT, append, document, learning_chain, lying_block, write_run
@@ -297,7 +305,7 @@ def test_an_explorer_that_falls_silent_does_not_answer_until_it_does(place: Plac
     expect(page.locator("#live-state")).to_have_text("no node runs here")
     page.clock.fast_forward(40_000)
     expect(page.locator("#live-state")).to_have_text("the explorer does not answer")
-    asked[1].continue_()
+    wait_for_request(page, asked, 2).continue_()
     expect(page.locator("#live-state")).to_have_text("no node runs here")
 
 

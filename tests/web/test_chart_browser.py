@@ -7,7 +7,15 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
-from tests.support.web.browsing import AXE, AXE_RUN, CONTRAST, LEVELS_A_AND_AA, NEEDS_CHROMIUM, served
+from tests.support.web.browsing import (
+    AXE,
+    AXE_RUN,
+    CONTRAST,
+    LEVELS_A_AND_AA,
+    NEEDS_CHROMIUM,
+    served,
+    wait_for_request,
+)
 from tests.support.web.browsing import browser as browser
 from tests.support.web.browsing import context as context
 from tests.support.web.builders import append, document, learning_chain, write_run
@@ -263,14 +271,6 @@ def _held(page: Page, pattern: str, count: int) -> list[Route]:
     return held
 
 
-def _wait_for(page: Page, held: list[Route], count: int) -> Route:
-    for _ in range(600):
-        if len(held) >= count:
-            return held[count - 1]
-        page.wait_for_timeout(50)  # a moment in which requests come
-    raise AssertionError(f"{len(held)} of {count} requests came within half a minute")
-
-
 def _is_fetch(answer: Response) -> bool:
     return answer.request.resource_type == "fetch"
 
@@ -285,7 +285,7 @@ def test_of_two_parts_that_are_asked_for_at_once_the_last_one_is_shown(
     held = _held(page, "/run/rounds", 2)
     for count, key in enumerate(("+", "0"), 1):
         page.keyboard.press(key)
-        _wait_for(page, held, count)
+        wait_for_request(page, held, count)
     for route in held[::-1] if is_overtaken else held:
         with page.expect_response(_is_fetch):
             route.continue_()
@@ -305,7 +305,7 @@ def test_a_page_that_was_fetched_before_a_part_was_chosen_does_not_undo_that(
             page.goto(f"{address}/run/rounds")
         held = _held(page, "/run/rounds$", 1)
         append(run, chain, chain.extend(posts=[]))
-        before = _wait_for(page, held, 1)
+        before = wait_for_request(page, held, 1)
         plane_of(page).focus()
         for key in ("Home", "+"):
             page.keyboard.press(key)

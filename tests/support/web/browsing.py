@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
 from fedchain.node.founding.task import rules_of
 from fedchain.web.app import Site
@@ -59,3 +59,12 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     with browser.new_context() as context:
         context.set_default_timeout(20_000)
         yield context
+
+
+def wait_for_request(page: Page, held: list[Route], count: int) -> Route:
+    """The last of so many requests, which come to the list that a route of the page fills."""
+    for _ in range(600):
+        if len(held) >= count:
+            return held[count - 1]
+        page.wait_for_timeout(50)  # a moment in which requests come
+    raise AssertionError(f"{len(held)} of {count} requests came within half a minute")
