@@ -60,7 +60,7 @@ class Gates:
     def wrote(self, number: int, author: int, error: Refused) -> None:
         """A member signed a message that breaks a rule."""
         if verdict(error) is Verdict.REJECT:
-            gate = self._gates[number] or self._open(number)
+            gate = self.of(number)
             gate.blame(self._members[author], BLAME_REJECTED, str(error), self._now_s())
             self._note_ban(gate, number, author)
 
