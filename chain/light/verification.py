@@ -266,7 +266,7 @@ def _validate_votes(
 def _trust(genesis: Genesis, block: LightBlock, electorate: Electorate) -> Trusted:
     """A verified block, with the electors of the next height if they follow from it. Raises LaterVersion."""
     # Only now did its electors sign for the version: a liar's word ends no program.
-    if block.header.version > max(genesis.version, NEWEST_VERSION):
+    if block.header.version > NEWEST_VERSION:
         raise LaterVersion(block.header)
     culprits = electorate.culprits | {crime.culprit for crime in block.evidence}
     electors = None

@@ -223,7 +223,7 @@ def _expect_no_later_version(connection: sqlite3.Connection, genesis: Genesis) -
     that are final and that it cannot judge. Raises StoreMismatch."""
     heights = range(_top_height(connection), 0, -1)
     top = next((block for height in heights if (block := _read_block(connection, height)) is not None), None)
-    if top is None or top.header.version <= max(genesis.version, NEWEST_VERSION):
+    if top is None or top.header.version <= NEWEST_VERSION:
         return
     try:
         _judge_members(connection, genesis, top.header)

@@ -335,7 +335,7 @@ class WorkerProcess:
         A process that own code forked may hold the pipes open: what is read has no end then, and nobody reads.
         """
         result: Any = None
-        failure: PipeBroken | None = PipeBroken("it is gone, one that it began holds its pipes open")
+        failure: PipeBroken | None = PipeBroken("it is gone, and a process that it began holds its pipes open")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._leave_when_gone, tasks.cancel_scope)
             try:
