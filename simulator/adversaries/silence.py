@@ -56,4 +56,4 @@ class CrashLoop(Adversary):
         if self.draw.random() < 1 / self.parameters["up_s"]:
             peer = self.peer
             peer.crash()
-            self.coalition.loop.call_later(self.draw.random(), peer.start)
+            self.coalition.loop.call_later(self.draw.random(), peer.restart)

@@ -65,7 +65,12 @@ class Construction:
         )
 
     def surroundings(
-        self, network: SimulatedNetwork, executor: Executor, seal: Seal, observer: Observer
+        self,
+        network: SimulatedNetwork,
+        executor: Executor,
+        seal: Seal,
+        observer: Observer,
+        restart: Callable[[SimulatedPeer], None],
     ) -> Surroundings:
         """Objects and settings that all peers share."""
         return Surroundings(
@@ -80,6 +85,7 @@ class Construction:
             self._evaluates_test(),
             observer,
             self.scenario.train_ahead,
+            restart,
         )
 
     def peers(self, around: Surroundings, parts: Path | None) -> Iterator[SimulatedPeer]:

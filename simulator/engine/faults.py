@@ -18,7 +18,6 @@ class Faults:
         peers: all of them, by number; the list may still be filled.
         network: connects them.
         on_fault: called with each fault before it happens.
-        restart: starts a peer that is down.
     """
 
     def __init__(
@@ -27,10 +26,9 @@ class Faults:
         peers: Sequence[SimulatedPeer],
         network: SimulatedNetwork,
         on_fault: Callable[[Fault], None] = lambda fault: None,
-        restart: Callable[[SimulatedPeer], None] = SimulatedPeer.start,
     ) -> None:
         self._faults, self._peers, self._network = faults, peers, network
-        self._on_fault, self._restart = on_fault, restart
+        self._on_fault = on_fault
 
     def begin(self, loop: VirtualTimeLoop) -> None:
         """Have each fault happen at its time: those of one moment by one timer, as timers of one time have no order."""
@@ -60,6 +58,6 @@ class Faults:
                 peer.kill()
             elif fault.kind == "restart":
                 peer.crash()
-                self._restart(peer)
+                peer.restart()
             elif fault.kind == "slow":
                 peer.slowness = fault.factor

@@ -134,6 +134,8 @@ class Surroundings:
     observer: Observer
     trains_ahead: bool
     """Whether peers train on a candidate's knowledge while it is voted on."""
+    restart: Callable[["SimulatedPeer"], None]
+    """Starts a peer that is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,10 @@ class SimulatedPeer:
             if peers:
                 self.handle(PeersConnected(peers))
         around.loop.call_later(TICK_MS / 1_000 * self._draw.random(), self._tick, self._life)
+
+    def restart(self) -> None:
+        """Come back from a crash."""
+        self._around.restart(self)
 
     def come(self, head: State) -> None:
         """Start as a newcomer that a member at ``head`` has invited: an invitation says where the members are."""

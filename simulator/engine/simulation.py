@@ -168,14 +168,14 @@ class Simulation:
             NetworkWatch(self._trace.deliver, self._on_link, self.checker.on_ban, self._on_taken, self._on_noted)
         )
         self._shifts = Shifts(genesis, self.peers, self.network) if scenario.idle_sleep else None
-        restart = SimulatedPeer.start if self._shifts is None else self._shifts.restart
-        self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault, restart)
+        self._faults = Faults(scenario.faults, self.peers, self.network, self._on_fault)
         self._next_phase: NextPhase | None = None
         if scenario.train_ahead and not self.traitors:
             checks = shared or Checks(genesis, rules, self._contents.intern)
             self._next_phase = NextPhase(genesis, self.peers, checks)
         seal = self._record.remembering(sealing(genesis.proof_function))
-        around = construction.surroundings(self.network, executor, seal, self)
+        restart = SimulatedPeer.start if self._shifts is None else self._shifts.restart
+        around = construction.surroundings(self.network, executor, seal, self, restart)
         self.peers.extend(construction.peers(around, parts))
 
     def keep_chain(self, store: Storage) -> None:

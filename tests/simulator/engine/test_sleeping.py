@@ -6,7 +6,7 @@ import pytest
 
 from fedchain.network.verdict import Verdict
 from fedchain.node.core.events import Event, PeersConnected, PeersDisconnected
-from fedchain.simulator.disturbances import Fault, FaultKind
+from fedchain.simulator.disturbances import Fault, FaultKind, Traitors
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.engine.sleeping import Shifts
 from tests.support.simulator.trivial import (
@@ -88,3 +88,21 @@ def test_a_peer_that_is_restarted_while_all_others_sleep_finds_them() -> None:
     node = simulation.peers[asleep[0]].node
     assert node is not None
     assert node.head.finished
+
+
+def test_an_adversary_that_comes_back_from_a_crash_is_told_to_all_that_are_awake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traitors = Traitors(behaviour="crash-loop", peers=(5,), parameters={"up_s": 1.0})
+    simulation = trivial_simulation(trivial_scenario(**DRAWN, adversaries=(traitors,)))
+    restart, apart = SimulatedPeer.restart, list[bool]()
+
+    def watched(self: SimulatedPeer) -> None:
+        restart(self)
+        others = [peer.node for peer in simulation.peers if peer.node is not None and peer is not self]
+        apart.extend(self.public_key not in node._context.peers for node in others)
+
+    monkeypatch.setattr(SimulatedPeer, "restart", watched)
+    assert simulation.run().violations == []
+    assert apart, "it crashes about every second"
+    assert not any(apart)
