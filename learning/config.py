@@ -105,7 +105,7 @@ class LearningConfig:
 
     partition: Annotated[str, _DIVIDED] = "n-way"
     """Spread of the data: n-way (few classes each), n-way-exact (normally distributed), dirichlet (each class in
-    proportions), dirichlet-hsu (each client a mixture of classes), by-class (one or two classes, log-normal
+    proportions), dirichlet-hsu (each client a mixture of classes), by-class (classes_per_client each, log-normal
     sizes), by-class-equal (equal sizes), by-source (whole users or patients) or iid."""
 
     classes_avg: Annotated[int, _DIVIDED, _N_WAY] = CLASSES_AVG

@@ -100,7 +100,7 @@ class DatasetInfo:
     def validate_model(self, model: str) -> None:
         """Raise `ConfigurationError` unless a built-in model takes such examples."""
         if model not in self.models:
-            raise ConfigurationError(f"model '{model}' does not fit {self.name} images; use {', '.join(self.models)}")
+            raise ConfigurationError(f"model '{model}' does not fit {self.name}; use {', '.join(self.models)}")
 
     def validate_images(self, what: str) -> None:
         """Raise `ConfigurationError`, which begins with what needs them, unless the examples are images."""

@@ -1,4 +1,4 @@
-"""Partitions in which a client holds one or two classes, for federations of thousands of clients.
+"""Partitions in which a client holds a given number of classes, also for federations of thousands of clients.
 
 C classes, K clients. Client u holds the classes (u + j) mod C, j = 0, 1, ..., as in Xu et al., Acceleration of
 Federated Learning with Alleviated Forgetting in Local Training (FedReg, ICLR 2022), and in FedProx's code before it (Li

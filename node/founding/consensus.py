@@ -55,7 +55,8 @@ class Consensus:
     phase_timeout_s: Timeout = 60.0
     """Seconds that a phase waits for expected posts, at most."""
     phase_floor_s: Seconds = 5.0
-    """Seconds that a phase waits at least, however fast earlier rounds were."""
+    """Shortest wait for an expected post, in seconds, however fast earlier rounds were; in version 3 as far as its
+    member's budget of waiting lasts."""
     vote_timeout_s: Annotated[float, Range(0.001, 1e6)] = 1.0
     """Seconds that the first attempt to decide a block waits for votes."""
     omission_slack_s: Annotated[float, Range(0, 1e6)] = 2.0

@@ -97,7 +97,7 @@ def test_a_federation_is_founded_and_shown(tmp_path: Path) -> None:
     [
         (("--set", "local_stepz=3"), "local_steps"),
         (("--set", "model=digits-mpl"), "unknown model 'digits-mpl'; did you mean 'digits-mlp'?"),
-        (("--set", "model=cnn"), "model 'cnn' does not fit digits images; use digits-mlp"),
+        (("--set", "model=cnn"), "model 'cnn' does not fit digits; use digits-mlp"),
         (("--partition", "n-wai"), "unknown partition 'n-wai'; did you mean 'n-way'?"),
         (("--set", "shots=0"), "shots must be between 1 and"),
         (("--set", "nonsense"), "NAME=VALUE"),

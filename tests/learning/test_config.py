@@ -39,7 +39,7 @@ def test_every_data_set_can_be_chosen(name: str) -> None:
         ({"dataset": "fashion_mnist"}, "unknown data set 'fashion_mnist'; did you mean 'fashion-mnist'?"),
         ({"partition": "n-ways"}, "did you mean 'n-way'?"),
         ({"model": "resnet"}, "unknown model 'resnet'"),
-        ({"model": "cnn"}, "model 'cnn' does not fit digits images; use digits-mlp"),
+        ({"model": "cnn"}, "model 'cnn' does not fit digits; use digits-mlp"),
         ({"partition": "by-class", "classes_per_client": 11}, "classes_per_client must be between 1 and 10, not 11"),
         ({"partition": "by-source"}, "partition is by-source, but digits does not say where its"),
         ({"dataset": "covid-ct", "classes_avg": 4}, "classes_avg must be between 1 and 3, not 4"),

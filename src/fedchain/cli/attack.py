@@ -36,9 +36,9 @@ _OF_CHAINS = frozenset({*IN_FILE, "churn", "committee_size", "contribution_quoru
 """Fields of a scenario that fit its own peers, and change nothing where clients post without a chain and a network."""
 
 METHOD_HELP = (
-    "Attack posts of this method alone (or FILE.py:Class); default: the scenario's, or FedAvg, FedReg, MG and "
-    "prototypes. Beside a folder, FILE.py:Class is the chain's own method, if its file is not found; the file is run: "
-    "trust it."
+    "Attack posts of this method alone (or FILE.py:Class); default: the scenario's, or FedAvg, FedReg, MG, DP-SGD "
+    "and prototypes. Beside a folder, FILE.py:Class is the chain's own method, if its file is not found; the file is "
+    "run: trust it."
 )
 
 attack_app = typer.Typer(help="Try what others could read in what members post.", no_args_is_help=True)

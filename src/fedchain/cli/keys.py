@@ -24,7 +24,8 @@ PASSPHRASE_FILE_VARIABLE = "FEDCHAIN_PASSPHRASE_FILE"
 """Names a file that holds the passphrase; used if the passphrase itself is not in the environment."""
 
 NEW_PASSPHRASE_VARIABLE = "FEDCHAIN_NEW_PASSPHRASE"
-"""Holds the passphrase with which ``protect`` encrypts; without it, that is the old one or one that is asked for."""
+"""Holds the passphrase with which ``protect`` encrypts; without it, one is asked for or, without a terminal, that of
+the other variables is taken."""
 
 
 def _shared(
@@ -44,9 +45,9 @@ def new_key(
         bool, typer.Option("--plain", help="Do not encrypt it; for machines without an operator.")
     ] = False,
 ) -> None:
-    """Make a key and write it to a new file, encrypted with a passphrase that is asked for.
+    """Make a key and write it to a new file, encrypted with a passphrase.
 
-    Without a terminal it is FEDCHAIN_PASSPHRASE, or the first line of the file that FEDCHAIN_PASSPHRASE_FILE names.
+    That is FEDCHAIN_PASSPHRASE, or the first line of the file that FEDCHAIN_PASSPHRASE_FILE names, or it is asked for.
     """
     from fedchain.crypto.address import address
     from fedchain.crypto.key_file import expect_free
@@ -73,7 +74,7 @@ def show_key(path: Path) -> None:
 def protect_key(path: Path) -> None:
     """Encrypt a key file anew: a plain one, one of an older version, or one whose passphrase is to change.
 
-    The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal the old one stays.
+    The new passphrase is FEDCHAIN_NEW_PASSPHRASE, or is asked for; without a terminal it is FEDCHAIN_PASSPHRASE.
     """
     from fedchain.crypto.address import address
     from fedchain.crypto.threshold.share_file import protect_shares

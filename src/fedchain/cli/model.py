@@ -35,7 +35,9 @@ def _shared(
         typer.Option("--round", min=0, help="As it was after this round; default: the last one that there is."),
     ] = None,
     data_dir: Annotated[str, typer.Option(help="Folder of the data sets; default: the run's, or FEDCHAIN_DATA.")] = "",
-    task: Annotated[str, typer.Option(help="Members train on own data: the MODULE:FUNCTION that loads it.")] = "",
+    task: Annotated[
+        str, typer.Option(help="Members train on own data: FILE.py:function or module:function that loads it.")
+    ] = "",
     weights: Annotated[
         str,
         typer.Option(
