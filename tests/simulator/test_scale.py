@@ -9,12 +9,13 @@ import pytest
 
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import Certificate, certify
-from fedchain.chain.encoding import decode, encode
+from fedchain.chain.encoding import decode, encode, encode_list
 from fedchain.chain.exceptions import InvalidEncoding
 from fedchain.chain.membership.change import CHANGES_VERSION
 from fedchain.chain.membership.member_set import MemberSet
 from fedchain.chain.membership.turnout import MARKS_SIZE_MAX, Turnout
 from fedchain.chain.post import Post, sign_post
+from fedchain.chain.state import genesis_state
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.hashing import sha256
 from fedchain.crypto.keys import PUBLIC_KEY_SIZE
@@ -145,6 +146,11 @@ def test_the_limits_are_the_last_sizes_that_fit() -> None:
     decode(encode(MemberSet(tuple(keys[:-1]), tuple(range(read))).to_record()), MESSAGE_SIZE_MAX)
     with pytest.raises(InvalidEncoding):
         decode(encode(MemberSet(tuple(keys), tuple(range(read + 1))).to_record()), MESSAGE_SIZE_MAX)
+    (record, *_) = genesis_state(builders.genesis(4, version=CHANGES_VERSION)).records
+    records, items = encode_list([record.encode()] * 10), 2 + 10 * scale.RECORD_ITEMS
+    decode(records, len(records), items)
+    with pytest.raises(InvalidEncoding, match="items"):
+        decode(records, len(records), items - 1)
 
 
 def test_constants_are_those_of_the_runs_to_fit() -> None:

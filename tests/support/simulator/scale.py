@@ -12,7 +12,7 @@ from fedchain.chain.encoding import BYTES_PER_ITEM, ITEMS_FREE
 from fedchain.chain.genesis import GENESIS_SIZE_MAX, FaultModel
 from fedchain.chain.knowledge import Occasion
 from fedchain.chain.membership.turnout import MARKS_SIZE_MAX
-from fedchain.chain.state import STATE_SIZE_MAX
+from fedchain.chain.state import STATE_ITEMS_MAX, STATE_SIZE_MAX
 from fedchain.crypto.keys import PublicKey
 from fedchain.learning.executors.executor import Answer, Job, Question
 from fedchain.learning.executors.inline import Done
@@ -32,6 +32,9 @@ FOUNDER_SIZE = 34
 
 RECORD_SIZE = 50
 """Bytes of a member's record in a state, if nothing but its founding has happened to it."""
+
+RECORD_ITEMS = 18
+"""Items of this record to a decoder: a list of 14 values, of which two are empty lists."""
 
 AWAITED = 0.65
 """Bytes of marks of members that a voter waited for ÷ bytes of its other marks. Fitted."""
@@ -217,7 +220,7 @@ def walls() -> dict[str, int]:
         "the members of a light block": largest(_set_is_read),
         "a bitmap marks all": 8 * BITMAP_SIZE_MAX,
         "the genesis document": GENESIS_SIZE_MAX // FOUNDER_SIZE,
-        "an encoded state": STATE_SIZE_MAX // RECORD_SIZE,
+        "an encoded state": min(STATE_SIZE_MAX // RECORD_SIZE, STATE_ITEMS_MAX // RECORD_ITEMS),
     }
 
 
