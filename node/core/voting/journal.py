@@ -89,7 +89,7 @@ class Journal:
     def with_post(self, post: Post, late_rounds: int = 0) -> "Journal":
         """The journal after another post.
 
-        Posts of all but the last two rounds are forgotten, and of those in which they may still be counted.
+        Posts are kept of the last two rounds, or of all in which they may still be counted; older ones are forgotten.
 
         Args:
             post: an own post of a later phase than all before.
