@@ -16,9 +16,9 @@
     │   │   └── InvalidEvidence       ┘ in a block, its miner's
     │   └── Unready               may heal by waiting or asking                     -> IGNORE
     │       ├── AlreadyKnown          it is held, and was passed on before
-    │       ├── UnknownParent         a block or vote that is not for the open height
+    │       ├── UnknownParent         it stands on a block that is not known, or not proven, here
     │       ├── MissingPayload        contents that are not held yet
-    │       ├── OutOfWindow           a round that we have left or are far from
+    │       ├── OutOfWindow           a round, height, key or version that does not count here, or not yet
     │       ├── Equivocation          a second, different statement: its signer's crime, not the relay's
     │       ├── LimitReached          a bounded pool is full
     │       └── MethodFailed          the method's own code failed on it: nobody's fault but its author's
@@ -95,7 +95,7 @@ class AlreadyKnown(Unready):
 
 
 class UnknownParent(Unready):
-    """It belongs to another height than the open one."""
+    """It stands on a block that is not known, or not proven, here: those between, or others' words, come first."""
 
 
 class MissingPayload(Unready):
@@ -103,7 +103,10 @@ class MissingPayload(Unready):
 
 
 class OutOfWindow(Unready):
-    """The round, phase, height or attempt is closed, or not open yet. Nothing follows from it here."""
+    """The round, phase, height or attempt is closed, or not open yet, or its signer does not count here now.
+
+    Nothing follows from it here.
+    """
 
 
 class Equivocation(Unready):

@@ -51,6 +51,7 @@ def judge_block(
 
     Raises:
         UnknownParent: the block stands on something else.
+        OutOfWindow: this program does not speak the version in force.
         Invalid: it breaks a rule for ever.
     """
     validate_header(genesis, state, block, is_valid_signature)

@@ -257,6 +257,7 @@ def validate_evidence(genesis: Genesis, state: State, evidence: Evidence, is_val
 
     Raises:
         InvalidEvidence: they prove nothing.
+        OutOfWindow: in version 3, the key is no member's that we know, or was lost or stolen.
         AlreadyKnown: the member was convicted before; the peer that passes this on may not know.
     """
     culprit = evidence.culprit
@@ -324,6 +325,7 @@ def validate_header(genesis: Genesis, state: State, block: Block, is_valid_signa
         UnknownParent: it does not stand on ``state``, so nothing else can be said of it.
         InvalidSignature: its miner did not sign it, or is no active member.
         InvalidBlock: it breaks a rule for ever.
+        OutOfWindow: this program does not speak the version in force.
     """
     header = block.header
     validate_parent(state, block)
@@ -425,7 +427,7 @@ def validate_knowledge(header: Header, root: Hash) -> None:
 
 
 def validate_member_set(header: Header, after: State) -> None:
-    """Check that a header names the members behind its block, whom the state ``after`` it has. Raises InvalidBlock."""
+    """Check that a header names the members behind its block, those of the state ``after`` it. Raises InvalidBlock."""
     root = after.member_set.root
     # Light clients learn from it who decides the next height.
     check(

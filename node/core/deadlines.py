@@ -1,4 +1,8 @@
-"""Deadlines: how long a phase waits for expected posts, derived from the delays of earlier rounds on the chain."""
+"""Deadlines: how long a phase waits for posts, for parts, and for blocks that count more.
+
+In version 2 the wait for expected posts follows from the delays of earlier rounds on the chain. In version 3 members
+have budgets of it (``chain/membership/patience.py``).
+"""
 
 from functools import lru_cache
 from statistics import median_low
@@ -34,7 +38,7 @@ def opens_after_ms(state: State) -> int:
 
 
 def deadline_ms(state: State) -> int:
-    """Deadline of the expected posts of the open phase, in milliseconds since the head moved.
+    """Version 2: deadline of the expected posts of the open phase, in milliseconds since the head moved.
 
     The median of the last rounds' delays, four median absolute deviations and the slack of the network; never below
     the floor nor above the phase's timeout, both counted from when the phase opens. One slow member costs a little, not
@@ -71,7 +75,7 @@ def parts_forgiven_after_ms(rules: Genesis) -> int:
 
 
 def patience_ms(state: State, quorum_after_ms: int | None) -> int:
-    """When to go on without those that are missing, in milliseconds since the head moved.
+    """Version 2: when to go on without those that are missing, in milliseconds since the head moved.
 
     Args:
         state: the head.

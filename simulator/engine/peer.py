@@ -226,7 +226,7 @@ class SimulatedPeer:
         return self._clock.read_ms(self._around.loop.now_ms())
 
     def start(self, *, has_listened: bool = False) -> None:
-        """Start or restart the node from its storage and journal; ``has_listened``: see :class:`Node`."""
+        """Start or restart the node from its storage and journal; ``has_listened``: see ``Conduct``."""
         if self.node is not None or self.stopped:
             return
         around, self.is_down = self._around, False

@@ -188,6 +188,8 @@ class Simulation:
         Raises:
             ScenarioError: the federation did not reach it within ``max_virtual_s``.
             NothingToPost: so many peers have nothing to post that a phase can never have its posts.
+            OwnCodeFailed: the same, since all others refuse what the user's own method posts.
+            Interrupted: another thread has set ``Supervision.stop``.
         """
         try:
             with collecting_rarely(OBJECTS_PER_PEER * len(self.peers)):

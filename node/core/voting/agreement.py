@@ -35,7 +35,7 @@ class Candidates(Protocol):
         """Whether a block is valid and deserves a vote, preferred or not."""
 
     def is_complete(self, block_hash: Hash) -> bool:
-        """Whether a preferred block counts every expected member, so that no better one can come."""
+        """Whether a preferred block counts every post that it may, so that no better one can come."""
 
     def is_valid(self, block_hash: Hash) -> bool:
         """Whether the block is held and obeys every rule."""
