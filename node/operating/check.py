@@ -235,7 +235,8 @@ def _check_membership(config: NodeConfig, key: "PrivateKey", genesis: Genesis, h
     if place is None and genesis.version >= CHANGES_VERSION and files.is_known_here(key.public_key):
         return f"{address(key.public_key)} is no founder; its files are those of a member that came, or changed its key"
     if place is None:
-        raise NodeConfigError(f"{config.key} is the key of {address(key.public_key)}, who is no member of the genesis")
+        member = address(key.public_key)
+        raise NodeConfigError(f"{config.key} is the key of {member}, which is no member of the genesis")
     return f"peer {place} of {len(genesis.members)}, counted from 0; {_part_text(genesis, head, place)}"
 
 

@@ -156,7 +156,7 @@ def _invitation_of(config: NodeConfig, genesis: Genesis, member: PublicKey, next
     changes = genesis.version >= CHANGES_VERSION
     if changes and (next_key.is_known_here(member) or _is_on_chain(folder / CHAIN_FOLDER, genesis, member)):
         return None
-    raise NodeConfigError(f"{config.key} is the key of {address(member)}, who is no member of the genesis")
+    raise NodeConfigError(f"{config.key} is the key of {address(member)}, which is no member of the genesis")
 
 
 def _is_on_chain(folder: Path, genesis: Genesis, member: PublicKey) -> bool:

@@ -112,7 +112,7 @@ def install_key_share(
         found = read_dealing(dealing, document)
         key, passphrase = unlock_key(path)
         if key.public_key not in document.index:
-            raise NodeConfigError(f"{path} is the key of {address(key.public_key)}, who is no member of the genesis")
+            raise NodeConfigError(f"{path} is the key of {address(key.public_key)}, which is no member of the genesis")
         typer.echo(install_share(path, key, passphrase, found, document.index[key.public_key]))
 
 

@@ -70,7 +70,7 @@ def read_ledger(key: Path, genesis_path: Path) -> dict[str, Any]:
         raise NodeConfigError(f"{ledger_path(secrets)} is not there: this key has let nothing out in this federation")
     owner = owner_of(key, genesis.chain_id)
     if owner not in genesis.index and genesis.version < CHANGES_VERSION:
-        raise NodeConfigError(f"{key} is the key of {address(owner)}, who is no member of {genesis_path}")
+        raise NodeConfigError(f"{key} is the key of {address(owner)}, which is no member of {genesis_path}")
     number = genesis.index.get(owner, -1)  # for messages; a key that came later has a number on the chain alone
     entries = open_ledger(secrets, number).entries()
     releases = [entry.release for entry in entries]

@@ -191,7 +191,7 @@ def test_another_federation_s_shares_are_refused(tmp_path: Path, genesis: Genesi
 def test_who_is_no_member_and_what_holds_no_shares_is_refused(tmp_path: Path, genesis: Genesis) -> None:
     stranger, sealed = tmp_path / "stranger.pem", dealing_path(tmp_path / "genesis")
     KEYS[3].save(stranger, None)
-    assert "who is no member of the genesis" in refused(
+    assert "which is no member of the genesis" in refused(
         "keys", "install-share", stranger, sealed, "--genesis", tmp_path / "genesis"
     )
     sealed.write_bytes(b"\0\0\0\1")

@@ -110,7 +110,7 @@ def test_a_member_that_came_later_is_known_by_its_journal_on_another_machine(her
     done("genesis", "new", "own", "--task", "mytask:load", *MEMBERS)
     key, chain_id = PrivateKey.generate(), read_genesis(here / "own").chain_id
     key.save(here / "later.pem")
-    nobody = f"later.pem is the key of {address(key.public_key)}, who is no member of the genesis"
+    nobody = f"later.pem is the key of {address(key.public_key)}, which is no member of the genesis"
     assert start(key="later.pem", genesis="own") == nobody
     with JournalFile.open(journal_path(here / "later.pem", chain_id), chain_id, key.public_key, 2) as journal:
         journal.write(b"moved here")
