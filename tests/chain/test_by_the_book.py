@@ -73,12 +73,6 @@ def test_an_amendment_is_one_flat_list() -> None:
     assert len(owed) == 1, "what is owed is the last value"
 
 
-def _first_vote() -> list[Any]:
-    kind, height, attempt, block_hash, votes = unpack(PUBLISHED["certificates"][0])
-    voter, clock_ms, mining_ms, signature = votes[0]
-    return [kind, height, attempt, block_hash, clock_ms, mining_ms, voter, signature]
-
-
 def test_every_vote_and_post_of_the_chain_is_signed() -> None:
     for vector in PUBLISHED["certificates"]:
         kind, height, attempt, block_hash, votes = unpack(vector)

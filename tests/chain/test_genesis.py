@@ -56,7 +56,6 @@ def test_the_chain_id_is_fixed() -> None:
 
 
 DEDICATED = AggregatorRule.DEDICATED
-RULE_NAMES = "none, fixed, rotating, dedicated"
 
 CHANGES: dict[str, Any] = {
     "name": "other",

@@ -1,6 +1,5 @@
 """A light client takes what a chain made final, by as few blocks as possible, and refuses each lie in its own words."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +15,12 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.genesis import NEWEST_VERSION, FaultModel, Genesis
+from fedchain.chain.genesis import NEWEST_VERSION, FaultModel
 from fedchain.chain.light.bisection import bisect
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import (
     TRUST_PERIOD_MS,
     LaterVersion,
-    Trusted,
     trust_block,
     trust_genesis,
     validate_period,
@@ -45,8 +43,6 @@ TIP = light(CHAIN, CHAIN.tip)
 FIRST = Server(CHAIN).light_block(1, with_proof=True)
 BEGIN = trust_genesis(CHAIN.genesis)
 BELOW = CHAIN.certificate(TIP.header.parent_hash)
-
-Verify = Callable[[Genesis, Trusted, LightBlock, Any], Trusted]
 
 
 def state_behind(chain: ChainBuilder) -> tuple[frozenset[bytes], frozenset[bytes]]:

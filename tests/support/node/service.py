@@ -140,9 +140,6 @@ class Shell:
     def votes(self, height: int) -> Iterator[Vote]:
         return self.store.votes(height)
 
-    def own_posts(self, round_number: int) -> Iterator[Post]:
-        return self.store.posts(round_number)
-
     def content(self, content_hash: bytes) -> bytes | None:
         return self.store.content(content_hash)
 
