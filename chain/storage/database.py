@@ -28,6 +28,9 @@ STORE_VERSION = 2
 PAGE_SIZE = 4096
 """Bytes of a page of the databases that are built here."""
 
+READ_SIZE = 2**20
+"""Bytes that are read at a time of a database that may lie on a failing disk."""
+
 COMPANIONS = ("-wal", "-shm")
 """Endings of the files that SQLite keeps beside a database: its log, and shared memory."""
 
@@ -194,7 +197,10 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn errors into DiskRefused if the disk refuses, or StoreCorrupt if its data are wrong."""
+    """Turn errors into DiskRefused if the disk refuses, or StoreCorrupt if its data are wrong.
+
+    SQLite calls a database malformed, too, of which the disk refuses to read a page.
+    """
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -204,9 +210,30 @@ def disk_errors(folder: Path) -> Iterator[None]:
         is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
         raise DiskRefused(f"{folder / DATABASE}: {'database or disk is full' if is_full else error}") from None
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        try:
+            _read_all(folder)
+        except OSError as refusal:
+            raise _refused(folder, refusal) from None
         raise _corrupt(folder, error) from None
     except OSError as error:
-        raise DiskRefused(f"{error.filename or folder}: {error.strerror}") from None
+        raise _refused(folder, error) from None
+
+
+def _read_all(folder: Path) -> None:
+    """Read the database and its log to their ends; raises OSError where the disk does not give them."""
+    for name in (DATABASE, f"{DATABASE}-wal"):
+        path = folder / name
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                try:
+                    while file.read(READ_SIZE):
+                        pass
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _refused(folder: Path, error: OSError) -> DiskRefused:
+    return DiskRefused(f"{error.filename or folder}: {error.strerror}")
 
 
 def _corrupt(folder: Path, error: Exception) -> StoreCorrupt:

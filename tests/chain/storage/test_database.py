@@ -116,3 +116,11 @@ def test_a_disk_that_is_too_full_for_the_index_of_the_log_is_called_full(tmp_pat
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
     with pytest.raises(DiskRefused, match="database or disk is full"), disk_errors(tmp_path):
         raise error
+
+
+def test_a_database_that_the_disk_does_not_give_is_not_called_malformed(folder: Path) -> None:
+    (folder / DATABASE).unlink()
+    (folder / DATABASE).symlink_to("/proc/self/mem")  # a file of which no byte can be read from its beginning on
+    error = sqlite3.DatabaseError("database disk image is malformed")  # SQLite's words for it
+    with pytest.raises(DiskRefused, match=f"{DATABASE}: Input/output error$"), disk_errors(folder):
+        raise error
