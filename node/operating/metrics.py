@@ -186,6 +186,8 @@ def _readiness(now: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether this peer takes part, and the reason."""
     if now["finished"]:
         return True, "the federation has finished"
+    if now["slow_write_s"]:
+        return False, f"it sends nothing: its disk has not finished a write for {now['slow_write_s']:.0f} s"
     if now["silent"]:
         return False, f"it does not vote, and waits for {now['waiting_for']}"
     if now["conflict"]:

@@ -129,6 +129,7 @@ def report(service: Reported, links: Links | None = None) -> dict[str, Any]:
         "failing": activity.failure if activity.is_failing else "",
         "method_fails": service.method_failure(),
         "mining": activity.mining_since_s is not None,
+        "slow_write_s": round(activity.slow_write_s(), 1),
         "accuracy": activity.accuracy,
         "epsilon": activity.epsilon,
         "waiting_for": waiting_for(service, missing),
@@ -191,6 +192,8 @@ def waiting_for(service: Reported, missing: list[str]) -> str:
         return f"its operator: two blocks of height {conflict.height} are certified, and it joins neither chain"
     if node.is_contradicted():
         return "its operator: a quorum disagrees with what it computes, and it votes no more"
+    if lasts_s := activity.slow_write_s():
+        return f"its disk: a write has not ended for {lasts_s:.0f} s, and nothing is sent until it has"
     if text := _own_standing(service):
         return text
     if wanted := node.gathers():

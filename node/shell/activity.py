@@ -2,6 +2,8 @@
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedchain.chain.exceptions import Refused
@@ -9,6 +11,9 @@ from fedchain.node.core.notices import Notice
 
 NOTICES_MAX = 32
 """Most notices that are remembered; beyond it the oldest is dropped."""
+
+SLOW_WRITE_S = 10.0
+"""Seconds from which on a write to the disk takes long; nothing is sent before it has ended."""
 
 
 @dataclass(slots=True)
@@ -21,6 +26,8 @@ class Activity:
     """Whether a contribution is being computed."""
     mining_since_s: float | None = None
     """Time at which the search for a nonce began, by the monotonic clock; None if nothing is being mined."""
+    writing_since_s: float | None = None
+    """Time at which the write to the disk began that lasts, by the monotonic clock; None if there is none."""
     accuracy: float | None = None
     """Accuracy of the model after its last training, as a fraction of the peer's own test set; None before it."""
     trained_round: int = 0
@@ -91,6 +98,20 @@ class Activity:
     def current_mining_s(self) -> float:
         """Seconds of the current search; 0 if there is none."""
         return 0.0 if self.mining_since_s is None else time.monotonic() - self.mining_since_s
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Note that inside, something is written to the disk; one write at a time."""
+        self.writing_since_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.writing_since_s = None
+
+    def slow_write_s(self) -> float:
+        """Seconds of the write to the disk that lasts, if it takes long; otherwise 0."""
+        lasts_s = 0.0 if self.writing_since_s is None else time.monotonic() - self.writing_since_s
+        return lasts_s if lasts_s >= SLOW_WRITE_S else 0.0
 
     def mine(self, is_mining: bool) -> None:
         """Note that a search has begun or ended."""

@@ -1,4 +1,6 @@
-"""Progress in the log: each new head, standstills, whether this member counts, and large posts on their way."""
+"""Progress in the log: each new head, standstills, a disk that hangs, whether this member counts, and large posts on
+their way.
+"""
 
 import logging
 import time
@@ -53,6 +55,23 @@ class Standstills:
         else:
             return
         self._is_told = found is not None
+
+
+class SlowWrites:
+    """Logs each write to the disk that takes long once, and its end."""
+
+    def __init__(self) -> None:
+        self._told_s = 0.0
+
+    def log(self, activity: Activity) -> None:
+        """Log the write that takes long, or that the one that was told of has ended."""
+        lasts_s = activity.slow_write_s()
+        if self._told_s and lasts_s < self._told_s:
+            log.info("the disk has finished the write")
+            self._told_s = 0.0
+        if lasts_s and not self._told_s:
+            log.warning("the disk has not finished a write for %.0f s: nothing is sent until it has", lasts_s)
+            self._told_s = lasts_s
 
 
 class OwnStanding:

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change
+from fedchain.chain.storage.store import Record
+from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import GossipMessage, Message, Question
 from fedchain.network.network import Network
@@ -42,6 +44,7 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.parts import Conduct
 from fedchain.node.core.reception import TICK_MS
+from fedchain.node.core.voting.journal import Journal
 from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.operating.standing import standstill
 from fedchain.node.shell.activity import Activity
@@ -51,7 +54,7 @@ from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.guests import Guests
 from fedchain.node.shell.lookout import Lookout
 from fedchain.node.shell.outbox import EffectQueue
-from fedchain.node.shell.progress import Arrivals, OwnStanding, Standstills, log_head
+from fedchain.node.shell.progress import Arrivals, OwnStanding, SlowWrites, Standstills, log_head
 from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker
 
@@ -122,9 +125,9 @@ class Service:
             self.node, self.me, training, self.activity, self._lookout, self.handle, self._tell
         )
         verbs = Verbs(
-            store=disk.commit,
-            retain=disk.retain,
-            keep_parts=disk.keep_parts,
+            store=self._store,
+            retain=self._retain,
+            keep_parts=self._keep_parts,
             publish=contact.network.publish,
             send=contact.network.send,
             train=partial(self._start, self._contributor.contribute),
@@ -135,7 +138,7 @@ class Service:
             tell=self._tell,
             stop=_stop,
         )
-        self._queue = EffectQueue(disk.commit, verbs.carry_out)
+        self._queue = EffectQueue(self._store, verbs.carry_out)
         self._head_moved = anyio.Event()
         self.asks: Callable[[], str] = lambda: ""
         """How the request for a place stands, for a peer that has none yet."""
@@ -143,7 +146,7 @@ class Service:
 
     async def run(self) -> None:
         """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
-        arrivals, standstills = Arrivals(), Standstills()
+        arrivals, standstills, slow_writes = Arrivals(), Standstills(), SlowWrites()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -157,6 +160,7 @@ class Service:
                     self.activity.stand(stands=(found := standstill(self)) is not None)
                     standstills.log(found, self.activity, self.node.head.roster.seats)
                     arrivals.log(self.node)
+                    slow_writes.log(self.activity)
                     await anyio.sleep(TICK_MS / 1_000)
         finally:
             # Messages come until the network is closed, and nothing that they lead to would be carried out.
@@ -241,6 +245,18 @@ class Service:
         before, found = self.node.head, self.handle(MessageReceived(peer, message))
         brings_forward = found is Verdict.ACCEPT and self.node.head is not before
         return Verdict.PROGRESS if brings_forward and not isinstance(message, GossipMessage) else found
+
+    async def _store(self, records: Sequence[Record], journal: Journal | None) -> None:
+        with self.activity.writing():
+            await self._disk.commit(records, journal)
+
+    async def _retain(self, needed: Collection[Hash]) -> None:
+        with self.activity.writing():
+            await self._disk.retain(needed)
+
+    async def _keep_parts(self, needed: frozenset[Hash]) -> None:
+        with self.activity.writing():
+            await self._disk.keep_parts(needed)
 
     def _mine(self, header: Header) -> None:
         if self.node.is_mining(header):  # the head may have moved while the effect waited

@@ -29,6 +29,7 @@ class Member:
         named = {
             "electors_missing": [],
             "gathers": 0,
+            "slow_write_s": 0.0,
             "convicted": [],
             "address": "me",
             "aggregator": "",

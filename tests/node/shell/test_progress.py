@@ -7,6 +7,7 @@ import pytest
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Standing
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, PostMessage
+from fedchain.node.operating.metrics import _readiness
 from fedchain.node.shell.progress import Standstills
 from tests.support.chain.builders import genesis, keys
 from tests.support.chain.changes import living, own
@@ -35,6 +36,29 @@ async def test_what_has_come_of_a_large_post_is_shown_and_logged(
         shell.receiver(author, Chunk(post.payload_hash, 2 * CHUNK_SIZE, bytes(CHUNK_SIZE)))
         assert "MB are here" not in service.status()["waiting_for"]
     assert caplog.text.count("fetching") == 1, "only what has changed is told"
+
+
+@on_trio
+async def test_a_disk_that_hangs_is_told_of_while_it_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node said that it takes part, though nothing that it said left it."""
+    monkeypatch.setattr("fedchain.node.shell.activity.SLOW_WRITE_S", 0.2)
+    caplog.set_level("INFO")
+    shell = Shell()
+    shell.open.clear()
+    try:
+        async with serving(shell, genesis(4)) as service:
+            await until(lambda: "has not finished a write for" in caplog.text, "a line in the log")
+            found = service.status()
+            assert found["waiting_for"].startswith("its disk: a write has not ended for ")
+            assert _readiness(found)[1].startswith("it sends nothing: its disk has not finished a write for ")
+            shell.open.set()
+            await until(lambda: "the disk has finished the write" in caplog.text, "its end")
+            await until(lambda: not service.status()["waiting_for"].startswith("its disk"), "it goes on")
+    finally:
+        shell.open.set()
+    assert caplog.text.count("has not finished") == 1
 
 
 @on_trio
