@@ -3,7 +3,7 @@
 Each answer says in words what follows and when. Asked for the same again, it says so, and does nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedchain.chain.exceptions import InvalidGenesis, Refused
@@ -282,7 +282,8 @@ class Desk:
         shown, numbers = plain_change(genesis, node.head, change), numbers_at(node.head)
         about = f"{change.kind.name.lower()} {shown['hash'][:SHOWN_HASH]} of {_subject(shown)}"
         again = "it was approved of here before" if had else "approved"
-        return f"{again}, {about}: {approvals_text(shown, numbers)}; {follows_text(genesis, node.head, change)}"
+        follows = follows_text(genesis, node.head, change) + _rivals_text(change, node.open_changes())
+        return f"{again}, {about}: {approvals_text(shown, numbers)}; {follows}"
 
     def _expect_of_others(self, kind: ChangeKind, number: int | None) -> None:
         """Raise NodeConfigError if a change of the member with this number is this member's own case."""
@@ -416,6 +417,15 @@ def _expect_shares_left(genesis: Genesis, head: State, member: PublicKey) -> Non
             f"peer {head.roster.seats[member]} has a share of the decryption key: without it {left} members that count "
             f"have one, and {key.threshold} together open a sum; shares are dealt at the founding alone"
         )
+
+
+def _rivals_text(change: Change, opened: Iterable[Change]) -> str:
+    """The words about amendments that are open beside one: all are for the same number of amendments before."""
+    rivals = [other for other in opened if other.amendment is not None and other.hash != change.hash]
+    if change.amendment is None or not rivals:
+        return ""
+    names = ", ".join(other.hash.hex()[:SHOWN_HASH] for other in rivals)
+    return f"; also open: {names}; the amendment that is counted first ends all others"
 
 
 def _is_called(name: str, key: PublicKey, number: int | None) -> bool:

@@ -356,6 +356,20 @@ def test_parameters_are_amended_by_a_quorum_also_in_a_closed_federation(admissio
         ask("phase_timeout_ms=0")
 
 
+def test_of_two_amendments_that_are_open_each_answer_says_that_one_alone_will_hold() -> None:
+    """Operators were told from which round on the values of both hold, and those of the second never did."""
+    it = office(away_after=3, learning=LEARNING)
+    desk = Desk(it, it.chain.key(it.me), Nobody())
+    assert "also open" not in amend(desk, "away_after=5")
+    (first,) = it.node.open_changes()
+    assert amend(desk, "phase_timeout_ms=9000").endswith(
+        f"; also open: {first.hash.hex()[:8]}; the amendment that is counted first ends all others"
+    )
+    assert it.ask("approve", which=first.hash.hex()[:8]).endswith("the amendment that is counted first ends all others")
+    it.ask("leave")
+    assert "also open" not in it.ask("leave")
+
+
 def test_the_role_of_the_aggregator_is_handed_to_a_member_by_number_or_address() -> None:
     phases = (PhaseRule("update", Contributor.PARTICIPANT), PhaseRule("global", Contributor.AGGREGATOR))
     it = office(learning=LEARNING, phases=phases, aggregator=AggregatorRule.FIXED)
