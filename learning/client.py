@@ -81,7 +81,7 @@ class Client:
     """By the name of their class: the records that `state` gave."""
 
     aside: set[str] = field(default_factory=set)
-    """Names of the model's buffers that are in no state of its (`persistent=False`), and that work has changed."""
+    """Names of the model's buffers that its state leaves out (`persistent=False`) and that work has changed."""
 
     saved: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     """By the name of their class: records of a checkpoint that nobody has asked for yet, as tensors."""

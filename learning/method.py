@@ -40,7 +40,7 @@ class Contributor(enum.Enum):
     """Every client that takes part in the round."""
 
     AGGREGATOR = "aggregator"
-    """The one peer that the genesis document names. It may be a client as well, or have no data at all."""
+    """The one peer that is the round's designated aggregator. It may be a client as well, or have no data at all."""
 
 
 class Lifetime(enum.Enum):

@@ -26,8 +26,8 @@ class CallingExecutor(ABC):
         learner: of the same plan, in this process; it plans steps, and no more.
         workers: their number, at least 1; client k is served by worker k mod ``workers``.
         outgoing: hands knowledge to them.
-        together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
-            as the learner can: the same results to rounding. 0: each at once, and alone.
+        together: contributions are held until this many are asked for, or somebody waits for one; then the learner
+            computes as many of them together as it can, with the same results but for rounding. 0: each at once, alone.
         stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.
     """
 
