@@ -31,7 +31,7 @@ KNOWLEDGE_SIZE_MAX = 2**28
 """Largest size of knowledge that is fetched, in bytes, unless a single payload may be larger."""
 
 LATER = "round_interval_ms"
-"""The last field, which was added later: a document without it keeps its bytes, and its chain id."""
+"""The last field of version 2, added later: a document without it keeps its bytes, and its chain id."""
 
 PATIENCE_DEFAULT = 100
 """Percent."""
@@ -149,7 +149,7 @@ class Genesis:
     phase_timeout_ms: int = 60_000
     """How long a phase waits for expected posts at most, in milliseconds; the chain shortens it by what it measured."""
     phase_floor_ms: int = 5_000
-    """How long a phase waits for expected posts at least, in milliseconds."""
+    """How long a phase waits for expected posts at least, in milliseconds; in version 3 within a member's budget."""
     vote_timeout_ms: int = 1_000
     """How long the first attempt to decide a height waits for votes, in milliseconds; each further one waits longer."""
     committee_size: int = 0

@@ -36,7 +36,7 @@ class Roster:
     counting: tuple[PublicKey, ...]
     """All others that were not convicted, by seat: they may vote, post and mine."""
     gone: frozenset[PublicKey]
-    """Those of them that are gone for good since an earlier round; until then they learn that they are."""
+    """Those of the absent ones that are gone for good since an earlier round; until then they learn that they are."""
     contributors: frozenset[PublicKey]
     """Members that may post in the phase that the next block closes."""
     electors: frozenset[PublicKey]

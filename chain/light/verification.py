@@ -7,10 +7,11 @@ among its signers.
 
 The electors of a height follow from the members, from the convictions before it, and, if a committee is drawn, from the
 hash of the block below, or from the height alone where members may change. The block below is trusted when heights are
-walked one by one. When heights are skipped, the state that the header commits to names all three, and the signatures
-vouch for the header. One honest signer is enough for that, since it knew the real state. Where so few members are drawn
-that a quorum of them may consist of liars, a sender could choose the electors by inventing the block below, or wait for
-a height at which liars are drawn, and no height can be skipped.
+walked one by one. When heights are skipped, the state that the header commits to names all three; where members may
+change, the header below names the members. The signatures vouch for the header. One honest signer is enough for that,
+since it knew the real state. Where so few members are drawn that a quorum of them may consist of liars, a sender could
+choose the electors by inventing the block below, or wait for a height at which liars are drawn, and no height can be
+skipped.
 """
 
 from collections.abc import Sequence
@@ -168,7 +169,7 @@ def verify_skipping(
     """Verify a block above a trusted one without those between.
 
     Two things are needed: more of the members that are trusted signed than may lie, which is a third of them at most,
-    and a quorum of the height's own electors did, whom the state below the block names.
+    and so did a quorum of the height's own electors, as the light block proves them (`electorate.py`).
 
     Raises:
         OutOfWindow: it is not above the trusted one.

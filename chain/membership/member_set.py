@@ -1,4 +1,4 @@
-"""The member set: the members that count at one height, whom a header names before they decide anything.
+"""The member set: the members that count at one height. A header names it before they decide anything.
 
 A header commits to the set behind its block, as CometBFT's ``NextValidatorsHash`` does. A client that trusts a block
 knows by it who decides the next one, without the posts and votes from which members' standings follow.

@@ -1,4 +1,4 @@
-"""Owed posts: who was due in a phase of the last rounds and is not counted yet, and what that phase began from.
+"""Owed posts: the members that were due in a phase of the last rounds and are not counted yet, and what it began from.
 
 A federation that counts late posts keeps them in its state, so everybody can check that each member counts at most once
 for each round, and what a late post was made from.

@@ -53,8 +53,8 @@ class ProcessExecutor(CallingExecutor):
         plan: of the learners. Parts are kept in this executor's folder where the plan does not say in which.
         workers: number of processes, at least 1; client k is served by process k mod ``workers``.
         clients_size_max: bytes of the clients that each process holds; None: all that it serves.
-        together: as so many contributions are asked for, or somebody waits for one, they are computed as many at once
-            as the learner can: the same results to rounding. 0: each at once, and alone.
+        together: contributions are held until this many are asked for, or somebody waits for one; then the learner
+            computes as many of them together as it can, with the same results but for rounding. 0: each at once, alone.
         source: where examples come from, if a learner of the plan has loaded them in this process; None: they are
             loaded here.
         stop: set by another thread that waits for nothing any more: whoever waits for a result then gets Interrupted.

@@ -1,6 +1,6 @@
 """Worker processes: one trains, one mines, one verifies signatures, so that the node's loop always answers.
 
-``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER DATA_DIR TASK DEVICE SECRETS``,
+``python -m fedchain.node.workers.process train GENESIS FOLDER MEMBER SECRETS DATA_DIR TASK DEVICE WEIGHTS``,
 ``… mine FUNCTION`` and ``… verify``.
 They read frames from standard input and answer on standard output. A trainer first receives the secrets that the member
 was dealt, and the members where they are not the founders. It stores each contribution before it answers, so after a

@@ -75,7 +75,7 @@ class MembershipChanges:
                 self._peers[number].take_key(key)
 
     def on_head(self, peer: SimulatedPeer, head: State) -> None:
-        """A peer's head moved: who is gone for good may stop, and what is due in the open round is proposed."""
+        """A peer's head moved: peers that are gone for good may stop, and what is due in the open round is proposed."""
         self.take_keys(head)
         seat = head.roster.seats.get(peer.public_key)
         if self._deals_by_place and seat is not None and seat != peer.number:
@@ -102,8 +102,8 @@ class MembershipChanges:
             del self._joining[number]
 
     def _let_go(self) -> None:
-        """Stop who is gone for good once the others have the block that says so: its vote may have been needed for it,
-        and lost on the way."""
+        """Stop each peer that is gone for good once the others have the block that says so: its vote may have been
+        needed for the block, and lost on the way."""
         nodes = [(peer.number, peer.node) for peer in self._peers if peer.is_honest and peer.node is not None]
         for number, height in [*self._going.items()]:
             if all(node.head.height >= height for other, node in nodes if other != number):

@@ -23,8 +23,8 @@ from fedchain.simulator.engine.peer import SimulatedPeer
 class NextPhase:
     """Foresees what peers contribute next, once all have contributed. Another block than that wastes this training.
 
-    It foresees nothing where rounds draw contributors, since the block's hash does so, nor where posts are slow to
-    check: their phases use secrets, with which nobody trains ahead.
+    It foresees nothing where rounds draw contributors, which takes the block's hash in version 2, nor where posts are
+    slow to check: their phases use secrets, with which nobody trains ahead.
 
     Args:
         genesis: the federation's founding document.
