@@ -30,7 +30,7 @@ class Client:
     """One client. It is the same object in every round."""
 
     index: int
-    """Position in the partition, 0 to K - 1; K for a dedicated aggregator, which has no examples."""
+    """Place among the members, from 0; a dedicated aggregator, which has no examples, has the last of the founders'."""
 
     model: Model
     """The local model; training changes it in place."""

@@ -51,7 +51,7 @@ class Occasion(Protocol):
 
     @property
     def members(self) -> Sequence[bytes]:
-        """Public keys by place in the partition, of all that ever were members."""
+        """Public keys by place, of all that ever were members."""
 
     @property
     def clients(self) -> int:
@@ -73,7 +73,7 @@ class OffChain:
     """Round number, from 1; 0 during the setup."""
 
     members: Sequence[bytes] = ()
-    """Public keys by place in the partition, of all that ever were members; none where the method asks for none."""
+    """Public keys by place, of all that ever were members; none where the method asks for none."""
 
     clients: int = 0
     """Number of members with data, K; 0: as many as at the founding."""
@@ -158,8 +158,8 @@ class Round:
     """By phase: tensors that earlier phases of the round or the setup left beside the knowledge (`Phase.lifetime`)."""
 
     members: tuple[bytes, ...] = ()
-    """Public keys by place in the partition: the founders', a dedicated aggregator's last of them, then those of later
-    members. Members that left keep their places, so there may be more than K."""
+    """Public keys by place: the founders', a dedicated aggregator's last of them, then those of later members. Members
+    that left keep their places, so there may be more than K."""
 
     me: bytes | None = None
     """Public key of the member that computes; None where a post is checked or aggregated, which is the same for all."""

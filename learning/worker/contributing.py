@@ -55,14 +55,14 @@ class Place:
     """The federation that clients contribute to."""
 
     config: LearningConfig
-    """The task. Its `clients` is the number of parts of the data, that of the founders with data; how many members have
-    data now, a question says."""
+    """The task. Its `clients` is the number of parts of the data, one for each founder with data at least; how many
+    members have data now, a question says."""
 
     infos: tuple[ModelInfo, ...]
     """Shapes of the models, in the order in which clients take them."""
 
     members: tuple[bytes, ...]
-    """Public keys in the order of the partition; empty where nobody asks."""
+    """Public keys by place, of all that were members when the process began; empty where nobody asks."""
 
     chain_id: bytes
     """Its identifier."""

@@ -77,8 +77,7 @@ class Learner:
             it, the one that the configuration names.
         source: where the clients' examples come from, if it is open already, as for several learners of one process.
         measurements: when models are measured, and on what: on the whole test set it may cost more than their training.
-        members: public keys in the order of the partition, for methods that ask who is who; one more than clients
-            where there is a dedicated aggregator.
+        members: public keys by place, for methods that ask who is who.
         chain_id: identifier of the federation, to which proofs are bound.
         stores: where clients have their secrets, privacy ledgers and parts.
     """

@@ -51,7 +51,7 @@ class LearnerPlan:
     """The task."""
 
     members: tuple[bytes, ...] = ()
-    """Public keys in the order of the partition; empty where no method asks who is who."""
+    """Public keys by place, of all that are members as the process begins; empty where no method asks who is who."""
 
     chain_id: bytes = NO_CHAIN
     """Identifier of the federation, to which proofs are bound."""
