@@ -12,7 +12,7 @@ LearningError
 │   └── UnsoundNumbers        numbers that are too large or too small, or none at all
 ├── NothingLeft           the posts of a phase are too few to leave anything behind
 └── NothingToPost         this client has nothing to post in this phase; the message names it and says why
-    ├── TrainingDiverged      its own training left the numbers that may be posted
+    ├── TrainingDiverged      its own training gave numbers that may not be posted
     ├── DecryptionRefused     it will not help to open these sums
     └── ReleaseRefused        it does not let out numbers that would tell too much of its examples
 """

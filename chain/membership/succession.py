@@ -232,9 +232,9 @@ def _send_away(
 ) -> Iterator[Member]:
     """Let members that were silent for too long count no more, the longest silent first, while enough are left.
 
-    ``records`` and ``convicted`` are those behind the block: nobody counts on a member that it convicts.
-    Rounds may be shorter than a start takes, so one that just began has time for that, a newcomer and one that is back.
-    A fixed or dedicated aggregator that may not go loses its role alone, as if it began to count now.
+    ``records`` and ``convicted`` are those behind the block: nobody counts on a member that it convicts. Rounds may be
+    shorter than a start takes, so a member that just began, a newcomer or one that is back, has time for that. A fixed
+    or dedicated aggregator that may not go loses its role alone, as if it began to count now.
     """
     if not genesis.away_after:
         yield from records

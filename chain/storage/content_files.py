@@ -29,9 +29,9 @@ def make_folder(folder: Path) -> None:
 def write_content(folder: Path, content_hash: Hash, data: bytes, *, is_durable: bool = True) -> None:
     """Write a file that appears under its name complete and on disk, or not at all. The caller holds the lock.
 
-    A file of the right size is left as it is: one that is known to be damaged was deleted before. A content that
-    need not be durable may be lost with the machine's power, and is written faster. A file in which it was
-    put together is moved, and one that somebody else has gets a second name.
+    A file of the right size is left as it is: one that is known to be damaged was deleted before. A content that need
+    not be durable may be lost with the machine's power, and is written faster. A file in which it was put together is
+    moved, and one that somebody else has gets a second name.
     """
     path, root = content_path(folder, content_hash), folder / CONTENTS
     if path.exists() and path.stat().st_size == len(data):

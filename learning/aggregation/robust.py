@@ -11,9 +11,9 @@
   AISTATS 2023 (arXiv:2302.01772).
 
 K posts, n elements of each in a block. Elementwise numpy in float64 and one rounding to float32 at the end, as in
-`mean.py`. Sums over a block's elements fold halves onto each other, sums over posts go in the order of
-the posts' content: who sent what, and in which order, changes no bit. No integers are computed with, so that none can
-overflow, and float64 holds the squares of all float32 numbers.
+`mean.py`. Sums over a block's elements fold halves onto each other, sums over posts go in the order of the posts'
+content: who sent what, and in which order, changes no bit. No integers are computed with, so that none can overflow,
+and float64 holds the squares of all float32 numbers.
 """
 
 import hashlib

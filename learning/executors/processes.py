@@ -2,8 +2,7 @@
 
 They work ahead of the caller that waits for them. A client stays with one process, which keeps its model. Its results
 depend on nothing else, so the number of processes changes no bit of them, unless they are trained as one batch with
-others of its process. Clients that a process cannot hold wait in
-files, in a folder that goes when the executor does.
+others of its process. Clients that a process cannot hold wait in files, in a folder that goes when the executor does.
 """
 
 import multiprocessing

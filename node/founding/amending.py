@@ -16,8 +16,8 @@ NUMBER_MAX = 2**64 - 1
 
 
 def amended_values(genesis: Genesis, named: Mapping[str, Any]) -> dict[str, int | str]:
-    """The values of an amendment: parameters of the chain are whole numbers but for the rule of
-    admission, all others are the method's.
+    """The values of an amendment. Parameters of the chain are whole numbers but for the rule of admission; all others
+    are the method's.
 
     Raises ConfigurationError for a name or a value that cannot be amended.
     """

@@ -268,9 +268,9 @@ _LATER = {
 def key_of(scenario: Scenario) -> str:
     """Name of a simulation: 16 hexadecimal digits of a hash over all settings that affect its result.
 
-    The user's own code and weights are among them: a result of a method that was changed since is none of it any more.
-    The number of workers does where they decide which clients are trained as one batch.
-    For an n-way partition that is the range of classes: FedProto's sampler treats (4, 2) and (3, 3) alike.
+    The user's own code and weights are among them: a method that was changed does not find its earlier results. So is
+    the number of workers where they decide which clients are trained as one batch. An n-way partition counts by its
+    range of classes: FedProto's sampler treats (4, 2) and (3, 3) alike.
     """
     workers = scenario.workers if scenario.vectorize_clients else 1
     values = replace(scenario, data_dir="", workers=workers, train_ahead=True, name="").to_dict()
