@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Route, expect
@@ -445,9 +446,31 @@ def signed_by(block: LightBlock, people: Sequence[PrivateKey], voters: int) -> L
     members = MemberSet(tuple(key.public_key for key in order), tuple(range(len(order))))
     below = replace(block.below, members_root=members.root)
     made = replace(block.header, parent_hash=below.hash)
-    slot = block.certificate.votes[0].slot
+    slot = made.height, *block.certificate.votes[0].slot[1:]
     votes = [sign_vote(key, block.chain_id, slot, made.hash, clock_ms=1, mining_ms=1) for key in people[:voters]]
     return LightBlock(block.chain_id, made, certify(votes), members=members, below=below)
+
+
+def light_at(height: int) -> LightBlock:
+    """The light block of a chain whose members change."""
+    found = RENEWED.tip
+    while RENEWED.blocks[found].header.height > height:
+        found = RENEWED.blocks[found].header.parent_hash
+    return light(RENEWED, found)
+
+
+def answering_with(page: Page, honest: LightBlock, forged: LightBlock) -> None:
+    """Have a server answer with another block than the chain's, and write its hashes on the page."""
+    height = honest.header.height
+    answering(page, f"**/api/v1/renewed/light/{height}", spoilt(lambda block: forged))
+
+    def repaint(body: bytes) -> bytes:
+        for name in ("hash", "parent_hash"):
+            old, new = (getattr(block.header, name).hex().encode() for block in (honest, forged))
+            body = body.replace(old, new)
+        return body
+
+    answering(page, f"**/renewed/block/{height}", repaint)
 
 
 STRANGERS = keys(40)[32:]
@@ -460,19 +483,8 @@ def test_a_block_that_a_server_made_up_with_keys_of_its_own_is_believed_by_nobod
     """At the next height, and far away with as many votes of founders as may lie."""
     founders = sorted(RENEWED.genesis.members)[:liars]
     people = [*(RENEWED.key(member) for member in founders), *STRANGERS[liars:]]
-    tip = RENEWED.tip
-    while RENEWED.blocks[tip].header.height > height:
-        tip = RENEWED.blocks[tip].header.parent_hash
-    honest, forged = light(RENEWED, tip), signed_by(light(RENEWED, tip), people, 6)
-    answering(page, f"**/api/v1/renewed/light/{height}", spoilt(lambda block: forged))
-
-    def repaint(body: bytes) -> bytes:
-        for name in ("hash", "parent_hash"):
-            old, new = (getattr(block.header, name).hex().encode() for block in (honest, forged))
-            body = body.replace(old, new)
-        return body
-
-    answering(page, f"**/renewed/block/{height}", repaint)
+    honest = light_at(height)
+    answering_with(page, honest, signed_by(honest, people, 6))
     page.goto(f"{address}/renewed/block/{height}")
     expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text("a block on the way to it does not stand on the one below")
@@ -496,10 +508,42 @@ def test_members_that_are_not_the_founders_sign_no_first_block(
     expect(line(page)).to_contain_text("the members that came with it are not the founders")
 
 
+def test_founders_sign_no_first_block_of_another_founding_document(address: str, page: Page) -> None:
+    honest = light_at(1)
+    header, first = replace(honest.header, parent_hash=bytes(32)), honest.certificate.votes[0]
+    founders = [RENEWED.key(member) for member in sorted(RENEWED.genesis.members)]
+    votes = [sign_vote(key, honest.chain_id, first.slot, header.hash, clock_ms=1, mining_ms=1) for key in founders]
+    answering_with(page, honest, replace(honest, header=header, certificate=certify(votes)))
+    page.goto(f"{address}/renewed/block/1")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("a block on the way to it does not stand on the one below")
+
+
 def test_a_server_that_answers_with_another_height_does_not_lead_on_for_ever(address: str, page: Page) -> None:
     answering(page, "**/api/v1/renewed/light/4?*", spoilt(lambda block: light(RENEWED, RENEWED.tip)))
     page.goto(f"{address}/renewed/block/8")
     expect(line(page)).to_contain_text("a block on the way to it is of another height")
+
+
+def test_a_server_that_steps_down_by_one_block_at_a_time_is_not_followed_for_ever(address: str, page: Page) -> None:
+    """It makes up as many blocks as are asked for, each signed by its own keys."""
+    top, sample = 1_000, light_at(8)
+
+    def made_up(height: int) -> LightBlock:
+        return signed_by(replace(sample, header=replace(sample.header, height=height)), STRANGERS, 6)
+
+    def answer(route: Route) -> None:
+        high = int(parse_qs(urlsplit(route.request.url).query).get("high", [str(top + 1)])[0])
+        asked.append(high)
+        route.fulfill(json={"bytes": made_up(high - 1).encode().hex()})
+
+    asked = list[int]()
+    answering_with(page, sample, made_up(top))
+    page.route("**/api/v1/renewed/light/*", answer)
+    page.goto(f"{address}/renewed/block/8")
+    expect(line(page)).to_have_class("card verdict false")
+    expect(line(page)).to_contain_text("too many blocks on the way to it wait for one below them")
+    assert asked == [*range(top + 1, top - 63, -1)]
 
 
 def test_a_page_that_shows_another_knowledge_than_was_signed_is_false(address: str, page: Page) -> None:
