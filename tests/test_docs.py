@@ -262,7 +262,7 @@ def test_guards_that_are_named_exist() -> None:
 
 def test_every_behaviour_of_adversaries_is_described() -> None:
     text = (DOCS / "guides" / "simulate.md").read_text(encoding="utf-8")
-    section = text.split("| behaviour | |")[1].split("\n\n")[0]
+    section = text.split("| behaviour |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(BEHAVIOURS)
 
 
