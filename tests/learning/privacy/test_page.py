@@ -46,7 +46,7 @@ HELD = {
     "only for what is opened of the encrypted sum": (
         "test_split_noise_adds_up_to_more_than_a_whole_one_in_the_opened_sum"
     ),
-    "which are more than the liars that the founders bear": (
+    "these are more than the liars that the founders bear": (
         "test_thresholds_that_nobody_states_withstand_all_liars_that_agreement_bears "
         "test_beside_liars_with_zeros_one_honest_holder_s_class_is_not_opened"
     ),
