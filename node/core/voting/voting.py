@@ -181,7 +181,8 @@ class Voting:
         )
         if (proof := lock_proof(self._context)) is not None:
             agreement.ballots.add_certificate(proof)
-        for vote in (*journal.votes, *self._context.storage.votes(journal.height)):
+        said = (*journal.votes, *self._context.storage.votes(journal.height))
+        for vote in [vote for vote in said if vote.height == journal.height]:  # somebody else may have written them
             with suppress(Refused):  # it is known already, too old to matter, or no valid vote
                 self._context.checks.vote(self._context.head.roster.electors, vote)
                 self._blocks.wanted.add(vote.block_hash)

@@ -206,6 +206,23 @@ def test_a_wrong_proof_of_a_lock_in_a_journal_moves_nobody(forge: Forge) -> None
     check_promises(stage.victim)
 
 
+def test_votes_of_another_height_in_a_journal_decide_nothing() -> None:
+    """Somebody put the precommits for the block below into it: the open height is decided by its own."""
+    stage = Stage(genesis(4))
+    below = stage.accept()[0]
+    block = stage.block()
+    stage.candidate(block)
+    others = stage.certificate(below).votes
+    stage.victim.journal = replace(stage.node.journal, votes=(*stage.node.journal.votes, *others))
+    stage.restart()
+    assert stage.node.voting.agreement.ballots.decision is None
+    stage.candidate(block)
+    for kind in (PREVOTE, PRECOMMIT):
+        stage.vote(block, stage.others, kind)
+    assert stage.node.head.block_hash == block.hash
+    check_promises(stage.victim)
+
+
 def test_votes_of_earlier_attempts_are_shown_again_after_a_crash() -> None:
     """Others may be an attempt behind, and need them to go on."""
     stage = Stage(genesis(4))
