@@ -61,9 +61,10 @@ def test_a_draft_names_those_that_its_own_posts_and_votes_send_away(sign_of_life
     others = [member for member in chain.genesis.members if member != silent]
     silent_for(chain, 2, 1)
     state, roots = chain.state, set[bytes]()
-    for signs in ([], [silent]):
-        voters = [*others[:3], *signs] if signs and sign_of_life == "a vote" else others
-        posts = chain.posts(state.block_hash, members=[*others, *signs] if sign_of_life == "a post" else others)
+    for signs in ([], [silent]):  # as many each time
+        those = [*others[:3], *signs] if signs else others
+        voters, posters = (those, others) if sign_of_life == "a vote" else (others, those)
+        posts = chain.posts(state.block_hash, members=posters)
         certificate = chain.certificate(state.block_hash, sorted(voters))
         block = chain.extend(state.block_hash, posts=posts, certificate=certificate)
         found = naming_members(chain.genesis, state, block).members_root

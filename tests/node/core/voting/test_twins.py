@@ -138,6 +138,18 @@ def test_a_convicted_member_s_claim_lets_nobody_speak() -> None:
     assert not stage.node.is_silent()
 
 
+def test_a_node_that_follows_while_it_listens_hears_as_many_as_its_new_head_calls_for() -> None:
+    stage = Stage(genesis(7), is_heard=False, contributes=False)
+    culprit, *rest = stage.others
+    crimes = [double_vote(stage.chain.key(culprit), stage.genesis, 1)]
+    stage.final(stage.block(without=[stage.me], evidence=crimes, miner=stage.chain.key(rest[0])))
+    for other in rest[:2]:
+        assert stage.node.is_silent()
+        stage.receive(stage.status(), other)
+    stage.wait(2 * LISTENING_MS / 1_000)
+    assert not stage.node.is_silent(), "of six that are left one may lie"
+
+
 def test_where_the_network_connects_to_few_they_are_enough() -> None:
     stage = Stage(genesis(10), is_heard=False, neighbours=4)
     assert not _says(stage.wait(60))
