@@ -112,7 +112,8 @@ class Recombination:
         votes = [vote for slot in self._hoard.slots() for vote in self._hoard.votes_of(slot)]
         vote = self._pick(votes)
         votes = [other for other in votes if other.voter == vote.voter or other.slot == vote.slot]
-        field = self._pick((None, "kind", "height", "attempt", "block_hash", "voter", "signature", "clock_ms"))
+        fields = ("kind", "height", "attempt", "block_hash", "voter", "signature", "clock_ms", "turnout")
+        field = self._pick((None, *fields))
         return VoteMessage(vote if field is None else self._exchange(vote, field, votes))
 
     def evidence_message(self) -> EvidenceMessage:

@@ -1,8 +1,9 @@
 """Recombinations of two heights of a real federation, each handed to one of its members in all that it goes through.
 
-A federation of four decides some heights, the last two with two candidates and in several attempts each. Their
-messages on the wire go into a hoard, with the key of a traitor. The victim is one of the honest members, brought to a
-situation by the events that it really had; the traitor hands it one message at a time, and answers what it then asks.
+A federation of four, whose members may change from version 3 on, decides some heights, the last two with two candidates
+and in several attempts each. Their messages on the wire go into a hoard, with the key of a traitor. The victim is one
+of the honest members, brought to a situation by the events that it really had; the traitor hands it one message at a
+time, and answers what it then asks.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -14,7 +15,10 @@ from typing import TypeVar, cast
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.exceptions import Invalid, InvalidEncoding
-from fedchain.chain.state import votes_required
+from fedchain.chain.genesis import GENESIS_VERSION, Genesis
+from fedchain.chain.light.light_block import LightBlock
+from fedchain.chain.membership.change import CHANGES_VERSION
+from fedchain.chain.state import decode_state, genesis_state, votes_required
 from fedchain.chain.storage.store import Final, MemoryStore, Record
 from fedchain.chain.vote import Vote, VoteKind
 from fedchain.crypto.hashing import Hash, sha256
@@ -27,7 +31,9 @@ from fedchain.network.messages import (
     FinalMessage,
     GetContent,
     GetFinal,
+    GetLight,
     GetPayloads,
+    LightMessage,
     Message,
     Payloads,
     PostMessage,
@@ -46,6 +52,7 @@ from fedchain.simulator.adversaries.recombination import NothingToChoose, Recomb
 from fedchain.simulator.engine.peer import SimulatedPeer
 from fedchain.simulator.oracles.bounds import Bounds
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis, keys
+from tests.support.chain.changes import living_genesis
 from tests.support.node.driver import Federation, Peer
 
 T = TypeVar("T")
@@ -53,6 +60,7 @@ T = TypeVar("T")
 MEMBERS = 4
 VICTIM, TRAITOR = 0, 3
 LIAR = keys(MEMBERS)[TRAITOR].public_key
+VERSIONS = (GENESIS_VERSION, CHANGES_VERSION)
 FIRST, LAST = 9, 10
 """Heights whose objects are recombined."""
 
@@ -110,12 +118,18 @@ def every_message(hoard: Hoard, seen: set[Hash], *, with_votes_only: bool = Fals
 # the federation
 
 
+@cache
+def founding(version: int) -> Genesis:
+    """The founding document of a version."""
+    return living_genesis(MEMBERS) if version >= CHANGES_VERSION else genesis(MEMBERS)
+
+
 @dataclass(frozen=True, slots=True)
 class Story:
     """The history of a federation."""
 
     finals: tuple[Final, ...]
-    """Final blocks of the victim's store, by height."""
+    """Final blocks of the victim's store, by height, each with the state that it stands on."""
     records: tuple[Record, ...]
     """All that the victim stored before height ``FIRST`` was open."""
     journal: Journal
@@ -133,9 +147,9 @@ class Story:
 
 
 @cache
-def story() -> Story:
+def story(version: int) -> Story:
     """A federation of four goes to one height beyond the last that is looked at."""
-    federation = Federation(genesis(MEMBERS), seed=SEED)
+    federation = Federation(founding(version), seed=SEED)
 
     def is_lost(sender: int, receiver: int, message: Message) -> bool:
         """In the first attempt no half has the other's candidate, so that neither has a quorum."""
@@ -149,7 +163,7 @@ def story() -> Story:
     told, contents = federation.peers[VICTIM], dict[Hash, bytes]()
     again = Peer(VICTIM, told.key, told.genesis, SumRules())
     records, events = list[Record](), list[tuple[Event, int]]()
-    journal, has_begun = Journal(), False
+    journal, has_begun, states = Journal(), False, [genesis_state(told.genesis)]
     for event, moment in told.log:
         if isinstance(event, Computed):
             continue  # it follows from the others
@@ -160,13 +174,14 @@ def story() -> Story:
             records += [item for effect in effects if isinstance(effect, Persist) for item in effect.records]
             journal = again.journal
             has_begun = again.node.head.height >= FIRST - 1
+        states += [again.node.head] if again.node.head.height == len(states) else []
         contents[again.node.head.root] = again.node.head.encode()
     assert again.node.head.block_hash == told.node.head.block_hash, "a log replays to the same head"
     finals = []
     for height in range(1, LAST + 1):
         found = again.store.final(height)
         assert found is not None
-        finals.append(Final(*found, b""))
+        finals.append(Final(*found, states[height - 1].encode()))
     for peer in federation.peers:
         contents.update(peer.store._contents)
     sent = tuple(message for _, _, message in federation.sent)
@@ -181,10 +196,10 @@ def _is_early(event: Event) -> bool:
     return isinstance(message, PostMessage) and message.post.round == FIRST
 
 
-def hoard(*, without_victim: bool) -> Hoard:
+def hoard(version: int, *, without_victim: bool) -> Hoard:
     """The traitor's hoard of the two heights, with the victim's own votes or without."""
-    held = Hoard(genesis(MEMBERS), [keys(MEMBERS)[TRAITOR]])
-    me, told = held.genesis.members[VICTIM], story()
+    held = Hoard(founding(version), [keys(MEMBERS)[TRAITOR]])
+    me, told = held.genesis.members[VICTIM], story(version)
     finals = [FinalMessage(final.block, final.certificate) for final in told.finals[FIRST - 2 :]]
     for message in (*told.sent, *finals):
         held.note(message)
@@ -205,16 +220,16 @@ def hoard(*, without_victim: bool) -> Hoard:
 
 
 @cache
-def messages() -> tuple[Message, ...]:
+def messages(version: int) -> tuple[Message, ...]:
     """All that the traitor can put together."""
     seen = set[Hash]()
-    found = list(every_message(hoard(without_victim=False), seen))
-    return (*found, *every_message(hoard(without_victim=True), seen, with_votes_only=True))
+    found = list(every_message(hoard(version, without_victim=False), seen))
+    return (*found, *every_message(hoard(version, without_victim=True), seen, with_votes_only=True))
 
 
-def has_happened(message: Message, journal: Journal) -> bool:
+def has_happened(version: int, message: Message, journal: Journal) -> bool:
     """Whether there is no vote in it that the victim, whose journal this is, is still to cast."""
-    me = genesis(MEMBERS).members[VICTIM]
+    me = founding(version).members[VICTIM]
     votes: tuple[Vote, ...]
     match message:
         case VoteMessage(vote):
@@ -229,12 +244,12 @@ def has_happened(message: Message, journal: Journal) -> bool:
             votes = tuple(item for item in (evidence.first, evidence.second) if isinstance(item, Vote))
         case _:
             return True
-    return all(vote.voter != me or not _is_true(vote) or journal.vouches_for(vote) for vote in votes)
+    return all(vote.voter != me or not _is_true(version, vote) or journal.vouches_for(vote) for vote in votes)
 
 
 @cache
-def _is_true(vote: Vote) -> bool:
-    return is_valid_signature(vote.voter, vote.signature, vote.signing_message(genesis(MEMBERS).chain_id))
+def _is_true(version: int, vote: Vote) -> bool:
+    return is_valid_signature(vote.voter, vote.signature, vote.signing_message(founding(version).chain_id))
 
 
 # situations
@@ -244,6 +259,7 @@ def _is_true(vote: Vote) -> bool:
 class Situation:
     """The victim, somewhere in its life."""
 
+    version: int
     peer: Peer
     now_ms: int
 
@@ -257,7 +273,7 @@ class Situation:
 
     def claim(self, height: int) -> None:
         """All others say that they are at a height; the traitor is heard first, and asked."""
-        head = story().block(height).hash
+        head = story(self.version).block(height).hash
         for member in sorted(self.peer.genesis.members, key=lambda member: member != LIAR):
             if member != self.peer.key.public_key:
                 self.handle(MessageReceived(member, Status(height, head, b"", (), (), None)))
@@ -275,15 +291,15 @@ class Situation:
                 self.handle(PeersConnected((member,)))
 
 
-def _begin(*, replays: bool = False, is_fresh: bool = False) -> Situation:
+def _begin(version: int, *, replays: bool = False, is_fresh: bool = False) -> Situation:
     """The victim when height ``FIRST`` opens; fresh: it has lost its store, and kept its journal."""
-    told = story()
-    peer = Peer(VICTIM, keys(MEMBERS)[VICTIM], genesis(MEMBERS), SumRules(), replays=replays)
+    told = story(version)
+    peer = Peer(VICTIM, keys(MEMBERS)[VICTIM], founding(version), SumRules(), replays=replays)
     peer.store, peer.journal = MemoryStore(), told.journal
     if not is_fresh:
         peer.store.append(told.records)
     peer.node = peer.new_node()
-    situation = Situation(peer, told.events[0][1] - LISTENING_MS)
+    situation = Situation(version, peer, told.events[0][1] - LISTENING_MS)
     situation.connect()
     if not is_fresh:
         situation.claim(FIRST - 1)
@@ -292,10 +308,10 @@ def _begin(*, replays: bool = False, is_fresh: bool = False) -> Situation:
     return situation
 
 
-def _until(condition: Callable[[Peer], bool]) -> Situation:
+def _until(version: int, condition: Callable[[Peer], bool]) -> Situation:
     """The victim with all that happened to it until a condition holds first."""
-    situation = _begin()
-    for event, now_ms in story().events:
+    situation = _begin(version)
+    for event, now_ms in story(version).events:
         if condition(situation.peer):
             return situation
         situation.now_ms = now_ms
@@ -312,12 +328,12 @@ def _holds(peer: Peer, height: int) -> bool:
     return peer.node.head.height == height - 1 and len(peer.node.ledger.entries) > 0
 
 
-def _locked() -> Situation:
-    return _until(lambda peer: peer.node.voting.agreement.lock is not None)
+def _locked(version: int) -> Situation:
+    return _until(version, lambda peer: peer.node.voting.agreement.lock is not None)
 
 
-def _restarted() -> Situation:
-    situation = _locked()
+def _restarted(version: int) -> Situation:
+    situation = _locked(version)
     situation.restart()
     situation.claim(FIRST - 1)
     situation.now_ms += LISTENING_MS
@@ -325,29 +341,29 @@ def _restarted() -> Situation:
     return situation
 
 
-def _behind(*, replays: bool) -> Situation:
-    situation = _begin(replays=replays)
+def _behind(version: int, *, replays: bool) -> Situation:
+    situation = _begin(version, replays=replays)
     situation.claim(LAST)
     return situation
 
 
-def _far_behind() -> Situation:
-    situation = _begin(is_fresh=True)
+def _far_behind(version: int) -> Situation:
+    situation = _begin(version, is_fresh=True)
     situation.claim(LAST)
     return situation
 
 
-SITUATIONS: dict[str, Callable[[], Situation]] = {
+SITUATIONS: dict[str, Callable[[int], Situation]] = {
     "open": _begin,
-    "prevoted": lambda: _until(lambda peer: _has_voted(peer, VoteKind.PREVOTE)),
+    "prevoted": lambda version: _until(version, lambda peer: _has_voted(peer, VoteKind.PREVOTE)),
     "locked": _locked,
     "restarted": _restarted,
-    "next height": lambda: _until(lambda peer: _holds(peer, LAST)),
-    "behind": lambda: _behind(replays=False),
-    "replaying": lambda: _behind(replays=True),
+    "next height": lambda version: _until(version, lambda peer: _holds(peer, LAST)),
+    "behind": lambda version: _behind(version, replays=False),
+    "replaying": lambda version: _behind(version, replays=True),
     "far behind": _far_behind,
 }
-"""By name: what brings the victim there."""
+"""By name: what brings the victim there, in a version."""
 
 
 # what must hold
@@ -363,6 +379,7 @@ class Trial:
         broken: what did not hold, with the message.
     """
 
+    version: int
     name: str
     played: int = 0
     anew: int = 0
@@ -373,13 +390,13 @@ class Trial:
         self._journal = self._victim.peer.journal
 
     def _start(self) -> None:
-        self._victim = SITUATIONS[self.name]()
+        self._victim = SITUATIONS[self.name](self.version)
         self._said = {vote.slot: vote for vote in self._victim.peer.journal.votes}
         self._digest = digest(self._victim.peer)
 
     def hand(self, message: Message) -> None:
         """Hand out one message, and go back to the situation; nothing that could not exist yet."""
-        if not has_happened(message, self._journal):
+        if not has_happened(self.version, message, self._journal):
             return
         self.played += 1
         if self._play(message):
@@ -393,7 +410,7 @@ class Trial:
     def hand_all(self, messages: Sequence[Message]) -> None:
         """Hand out several, one upon the other, and then what the federation decided."""
         for message in messages:
-            if not has_happened(message, self._victim.peer.journal):
+            if not has_happened(self.version, message, self._victim.peer.journal):
                 continue
             self.played += 1
             self._play(message, is_last=False)
@@ -426,31 +443,39 @@ class Trial:
         """Answer what the traitor is asked, as if it were honest."""
         for _ in range(ANSWERS_MAX):
             asked = [item.message for item in effects if isinstance(item, Send) and item.peer == LIAR]
-            answers = [answer for question in asked for answer in honest_answers(question)]
+            answers = [answer for question in asked for answer in honest_answers(self.version, question)]
             effects = [effect for answer in answers for effect in self._victim.receive(answer)]
             self._look(effects)
 
     def _catch_up(self) -> None:
         """The honest members go on: the victim gets there, too."""
-        victim, honest = self._victim, [genesis(MEMBERS).members[number] for number in (1, 2)]
+        victim, head = self._victim, story(self.version).block(LAST).hash
+        honest = [founding(self.version).members[number] for number in (1, 2)]
         for _ in range(40):
             if victim.peer.node.head.height >= LAST:
                 return
             victim.now_ms += 1_000
             effects = victim.handle(Tick())
             for member in honest:
-                effects += victim.handle(
-                    MessageReceived(member, Status(LAST, story().block(LAST).hash, b"", (), (), None))
-                )
+                effects += victim.handle(MessageReceived(member, Status(LAST, head, b"", (), (), None)))
             self._look(effects)
             for item in [effect for effect in effects if isinstance(effect, Send) and effect.peer in honest]:
-                for said in honest_answers(item.message):
-                    self._look(victim.handle(MessageReceived(item.peer, said)))
+                self._answer_honestly(item)
         self.broken.append(f"{self.name}: the victim stays at height {victim.peer.node.head.height}")
+
+    def _answer_honestly(self, asked: Send) -> None:
+        """Answer a question of the victim's, and those that follow from it."""
+        questions = [asked]
+        while questions:
+            question = questions.pop()
+            for said in honest_answers(self.version, question.message):
+                effects = self._victim.handle(MessageReceived(question.peer, said))
+                self._look(effects)
+                questions += [item for item in effects if isinstance(item, Send) and item.peer == asked.peer]
 
     def _look(self, effects: Sequence[Effect]) -> None:
         """Everything that must hold after an event."""
-        peer, told = self._victim.peer, story()
+        peer, told = self._victim.peer, story(self.version)
         head = peer.node.head
         if head.height > LAST or (head.height and head.block_hash != told.block(head.height).hash):
             self.broken.append(f"the head is at height {head.height}, and not on what was decided")
@@ -460,7 +485,7 @@ class Trial:
             match effect:
                 case Persist(records):
                     finals = [item for item in records if isinstance(item, Final)]
-                    self.broken += [text for item in finals if (text := _not_final(peer, item))]
+                    self.broken += [text for item in finals if (text := _not_final(self.version, item))]
                 case Publish(VoteMessage(vote)) if vote.voter == peer.key.public_key:
                     self._note_said(vote)
                 case Blame(member, error) if member != LIAR:
@@ -501,31 +526,42 @@ def digest(peer: Peer) -> Hashable:
     )
 
 
-def honest_answers(question: Message) -> Iterator[Message]:
+def honest_answers(version: int, question: Message) -> Iterator[Message]:
     """The answer of an honest member that holds all that was decided."""
+    told = story(version)
     match question:
         case GetContent(content_hash, 0):
-            yield Chunk(content_hash, 0, story().contents.get(content_hash, b""))
+            yield Chunk(content_hash, 0, told.contents.get(content_hash, b""))
         case GetPayloads(height) if 0 < height <= LAST:
-            posts = story().block(height).transactions
-            yield Payloads(height, tuple(story().contents[post.payload_hash] for post in posts))
+            yield Payloads(height, tuple(told.contents[post.payload_hash] for post in told.block(height).transactions))
         case GetFinal(height, count):
-            for final in story().finals[height - 1 : height - 1 + count]:
+            for final in told.finals[height - 1 : height - 1 + count]:
                 yield FinalMessage(final.block, final.certificate)
+        case GetLight(height) if 0 < height <= LAST:
+            yield LightMessage(height, _light(version, height))
 
 
-def _not_final(peer: Peer, record: Final) -> str:
+def _light(version: int, height: int) -> LightBlock:
+    told, document = story(version), founding(version)
+    final, below = told.finals[height - 1], told.block(height - 1).header if height > 1 else None
+    members = decode_state(document, final.state).member_set
+    return LightBlock(document.chain_id, final.block.header, final.certificate, members=members, below=below)
+
+
+def _not_final(version: int, record: Final) -> str:
     """Why a record is not what the federation decided, with a proof; empty: it is. Looks at it without any cache."""
     block, certificate = record.block, record.certificate
     height = block.header.height
-    decided = story().block(height) if height <= LAST else None
+    told = story(version)
+    decided = told.block(height) if height <= LAST else None
     if decided is None or block.to_record()[2:] != decided.to_record()[2:] or block.header != decided.header:
         return f"stored as final at height {height}: not what was decided"
-    return _proves_nothing(peer.node.head.roster.electors, certificate, block)
+    electors = decode_state(founding(version), told.finals[height - 1].state).roster.electors
+    return _proves_nothing(founding(version), electors, certificate, block)
 
 
-def _proves_nothing(electors: frozenset[PublicKey], certificate: Certificate, block: Block) -> str:
-    chain_id, header = genesis(MEMBERS).chain_id, block.header
+def _proves_nothing(document: Genesis, electors: frozenset[PublicKey], certificate: Certificate, block: Block) -> str:
+    chain_id, header = document.chain_id, block.header
     label = (VoteKind.PRECOMMIT, header.height, block.hash)
     good = {
         vote.voter
@@ -533,7 +569,7 @@ def _proves_nothing(electors: frozenset[PublicKey], certificate: Certificate, bl
         if (vote.kind, vote.height, vote.block_hash, vote.attempt) == (*label, certificate.attempt)
         and is_valid_signature(vote.voter, vote.signature, vote.signing_message(chain_id))
     }
-    if len(good & electors) < votes_required(genesis(MEMBERS), electors) or len(certificate.votes) != len(good):
+    if len(good & electors) < votes_required(document, electors) or len(certificate.votes) != len(good):
         return f"stored as final at height {header.height}: {len(good)} precommits prove it"
     return ""
 
