@@ -276,7 +276,7 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
     except ChainError as error:
         raise NodeConfigError(str(error)) from None
     except OSError as error:
-        raise NodeConfigError(f"{folder} cannot be used: {error.strerror}") from None
+        raise NodeConfigError(f"{error.filename or folder} cannot be used: {error.strerror}") from None
 
 
 def _expect_writable(chain: Path) -> None:

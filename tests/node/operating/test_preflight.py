@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
+from fedchain.chain.storage.content_files import LOCK
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
 from fedchain.chain.storage.store import Contents
@@ -388,6 +389,15 @@ def test_a_folder_on_a_disk_that_is_mounted_read_only(config: NodeConfig, monkey
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NOSUID))
     assert refused(config) == f"{path} cannot be written to, its disk is mounted read-only"
+
+
+def test_what_lies_in_the_place_of_a_chain_s_file_is_named(config: NodeConfig) -> None:
+    """The folder that cannot be used was said to be a directory."""
+    folder = Path(config.data) / CHAIN_FOLDER
+    Store.create(folder, genesis(2)).close()
+    (folder / LOCK).unlink()
+    (folder / LOCK).mkdir()
+    assert refused(config) == f"{folder / LOCK} cannot be used: Is a directory"
 
 
 def test_a_chain_on_a_disk_that_is_mounted_read_only(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
