@@ -1,6 +1,7 @@
 """Threads: what would keep a node's loop waiting is done in one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, TypeVarTuple
 
 from anyio import to_thread
@@ -16,8 +17,15 @@ REFUSED = "can't start new thread"
 
 async def in_thread(work: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """The result of work that is done in a thread; raises what it raises, and NodeFailed where there is no thread."""
-    try:
+    with needs_thread():
         return await to_thread.run_sync(work, *arguments)
+
+
+@contextmanager
+def needs_thread() -> Iterator[None]:
+    """What is done inside asks for a thread, maybe in a library; raises NodeFailed where the machine gives none."""
+    try:
+        yield
     except RuntimeError as error:
         if str(error) != REFUSED:
             raise
