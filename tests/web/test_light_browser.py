@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, R
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import certify
 from fedchain.chain.encoding import encode
+from fedchain.chain.light.electorate import named_by_header
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
@@ -462,7 +463,7 @@ def light_at(height: int) -> LightBlock:
 def answering_with(page: Page, honest: LightBlock, forged: LightBlock) -> None:
     """Have a server answer with another block than the chain's, and write its hashes on the page."""
     height = honest.header.height
-    answering(page, f"**/api/v1/renewed/light/{height}", spoilt(lambda block: forged))
+    answering(page, f"**/api/v1/*/light/{height}", spoilt(lambda block: forged))
 
     def repaint(body: bytes) -> bytes:
         for name in ("hash", "parent_hash"):
@@ -470,7 +471,7 @@ def answering_with(page: Page, honest: LightBlock, forged: LightBlock) -> None:
             body = body.replace(old, new)
         return body
 
-    answering(page, f"**/renewed/block/{height}", repaint)
+    answering(page, f"**/*/block/{height}", repaint)
 
 
 STRANGERS = keys(40)[32:]
@@ -488,6 +489,23 @@ def test_a_block_that_a_server_made_up_with_keys_of_its_own_is_believed_by_nobod
     page.goto(f"{address}/renewed/block/{height}")
     expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text("a block on the way to it does not stand on the one below")
+
+
+def test_the_electors_of_a_height_of_two_bytes_are_drawn_as_nodes_draw_them(address: str, page: Page) -> None:
+    sample, founders = light(MOVED, MOVED.tip), genesis_state(MOVED.genesis).member_set
+    assert sample.below is not None
+    below = replace(sample.below, height=299, members_root=founders.root)
+    header, first = replace(sample.header, height=300, parent_hash=below.hash), sample.certificate.votes[0]
+    block = replace(sample, header=header, members=founders, below=below)
+    electors = named_by_header(MOVED.genesis, block, below).electors
+    slot = 300, *first.slot[1:]
+    votes = [
+        sign_vote(MOVED.key(member), block.chain_id, slot, header.hash, clock_ms=1, mining_ms=1) for member in electors
+    ]
+    answering_with(page, sample, replace(block, certificate=certify(votes)))
+    page.goto(f"{address}/moved/block/{sample.header.height}")
+    expect(line(page)).to_have_class("card verdict good")
+    expect(line(page)).to_contain_text("3 of 3 electors signed the vote for this block")
 
 
 @pytest.mark.parametrize("people", [STRANGERS, [RENEWED.key(RENEWED.genesis.members[0])]])
