@@ -21,11 +21,15 @@ from fedchain.network.messages import (
     Chunk,
     GetCandidate,
     GetContent,
+    Message,
 )
 from fedchain.node.core.answers import UNKNOWN_MAX
-from fedchain.node.core.effects import Persist
+from fedchain.node.core.checks import Checks
+from fedchain.node.core.effects import Compute, Persist
+from fedchain.node.core.events import Computed, MessageReceived, Moment
+from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
-from tests.support.chain.builders import SumRules, genesis, payload, post
+from tests.support.chain.builders import CREATED_MS, SumRules, genesis, payload, post
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 # --- which are kept
@@ -274,3 +278,26 @@ def test_a_block_over_a_payload_that_the_method_refuses_gets_no_vote() -> None:
     forged = stage.chain.remake(block, transactions=tuple(sorted([*good, bad], key=lambda item: item.sender)))
     assert votes([*stage.candidate(forged), *stage.wait(100)]) == []
     assert (forged.header.miner, "InvalidPayload") in blamed(stage.final(block))
+
+
+def test_what_a_block_leaves_behind_says_nothing_of_another_one_over_as_many_posts() -> None:
+    """Both are being recomputed when the first result comes."""
+    stage, jobs = Stage(genesis(6), contributes=False), list[Recompute]()
+    blocks = [stage.block(without=[stage.me, other]) for other in stage.others[:2]]
+
+    def receive(message: Message) -> None:
+        """The shell takes its time for the jobs that follow."""
+        moment = Moment(stage.now_ms - CREATED_MS, stage.now_ms)
+        effects = stage.node.handle(MessageReceived(stage.relay, message), moment)
+        jobs.extend(item.job for item in effects if isinstance(item, Compute) and isinstance(item.job, Recompute))
+
+    for block in blocks:
+        receive(CandidateMessage(block))
+        for item in block.transactions:
+            receive(Chunk(item.payload_hash, 0, stage.chain.contents[item.payload_hash]))
+    assert [job.transactions for job in jobs] == [block.transactions for block in blocks]
+    entries = [stage.node.ledger.entries[block.hash] for block in blocks]
+    for count, job in enumerate(jobs, 1):
+        stage.handle(Computed(job, Checks(stage.genesis, stage.chain.rules).recompute(job)))
+        assert [entry.is_valid for entry in entries] == [count > 0, count > 1]
+        assert not any(entry.is_refuted for entry in entries)

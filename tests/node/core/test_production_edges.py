@@ -3,7 +3,7 @@
 from fedchain.network.messages import CandidateMessage, PostMessage
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute
-from fedchain.node.core.events import Computed, Moment, Tick
+from fedchain.node.core.events import Computed, Event, MessageReceived, Moment, Tick
 from fedchain.node.core.jobs import CheckPost, Recompute
 from tests.support.chain.builders import CREATED_MS, UPDATE, double_vote, genesis, payload, post
 from tests.support.node.stage import Stage, asked_to_contribute, asked_to_mine, published
@@ -67,6 +67,30 @@ def test_knowledge_that_was_computed_for_another_head_is_not_mined() -> None:
     assert not asked_to_mine(stage.handle(Computed(jobs[0], results[0])))
     (mine,) = asked_to_mine(stage.handle(Computed(jobs[1], results[1])))
     assert mine.header.knowledge_root == stage.node.head.knowledge_root
+
+
+def test_knowledge_that_was_computed_without_the_newest_post_is_not_mined_with_it() -> None:
+    stage, jobs = Stage(genesis(5, contribution_quorum=3), contributes=False), list[Recompute]()
+    *posts, late = stage.others_posts()
+    stage.post(*posts)
+    stage.now_ms += 1_000 * TIMEOUT_S
+    waiting: list[Event] = [
+        Tick(),
+        MessageReceived(stage.relay, PostMessage(late, stage.chain.contents[late.payload_hash])),
+    ]
+    checks = Checks(stage.genesis, stage.chain.rules)
+    while waiting:
+        moment = Moment(stage.now_ms - CREATED_MS, stage.now_ms)
+        for effect in stage.node.handle(waiting.pop(0), moment):
+            if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
+                jobs.append(effect.job)
+            elif isinstance(effect, Compute):
+                waiting.append(Computed(effect.job, checks.run(effect.job)))
+    assert [len(job.transactions) for job in jobs] == [3, 4]
+    results = [checks.recompute(job) for job in jobs]
+    assert not asked_to_mine(stage.handle(Computed(jobs[0], results[0])))
+    (mine,) = asked_to_mine(stage.handle(Computed(jobs[1], results[1])))
+    assert mine.header.knowledge_root == results[1].root
 
 
 def test_a_block_counts_no_post_of_a_member_that_was_not_drawn() -> None:

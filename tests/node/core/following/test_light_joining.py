@@ -312,13 +312,14 @@ def test_a_head_with_another_body_is_refused_before_anything_is_asked_for_it() -
 
 
 def test_what_another_peer_says_in_place_of_the_one_that_leads_changes_nothing() -> None:
-    """It could end each walk with a word otherwise."""
+    """It could end each walk with a word otherwise, and so could what the one that leads said of another height."""
     crowd, (first, other, *_) = a_crowd(), newest_members()
     crowd.add_honest(first)
     crowd.run(lambda: bool(sent(crowd.effects, GetLight)), 10)
     (question,), before = sent(crowd.effects, GetLight), crowd.stage.digest()
     for said in (None, crowd.light(crowd.blocks[question.height - 1])):
         assert refused(crowd.stage.receive(LightMessage(question.height, said), other)) == ["OutOfWindow"]
+    assert refused(crowd.stage.receive(LightMessage(question.height + 1, None), first)) == ["OutOfWindow"]
     assert crowd.stage.digest() == before
     walk = joining_of(crowd)._walk
     assert walk is not None
