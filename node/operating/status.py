@@ -24,7 +24,6 @@ from fedchain.network.bans import Ban
 from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import CLIENT_TIMEOUT_S, answer_clients
 from fedchain.node.operating.socket_path import socket_path
-from fedchain.node.shell.threads import needs_thread
 
 FINISHED = "nothing, it is finished"
 """The text for a node that waits for nothing, since the last round is closed."""
@@ -94,8 +93,7 @@ async def _listen(path: Path) -> Listener[SocketStream]:
     new = path.with_name(NEW_SOCKET)
     try:
         new.unlink(missing_ok=True)
-        with needs_thread():  # in which anyio binds it
-            listener = await anyio.create_unix_listener(new, mode=0o600)
+        listener = await anyio.create_unix_listener(new, mode=0o600)
         try:
             new.rename(path)
         except OSError:

@@ -57,6 +57,7 @@ from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.ending import Departure, Ending
 from fedchain.node.shell.failures import LoggedFailures
 from fedchain.node.shell.service import Contact, NodeStopped, Service
+from fedchain.node.shell.threads import NO_THREAD, is_refused
 from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
@@ -292,10 +293,12 @@ async def _serve(
         # Not by `except*`: it would wrap in another group what two of its clauses raise, and Python before 3.11.4
         # any one.
         kinds = (ListenError, InvalidBootstrap, WorkerFailed, NodeConfigError, ChainError, KeyFileError)
-        mendable, others = group.split(kinds)
+        mendable, others = group.split(lambda error: isinstance(error, kinds) or is_refused(error))
         if mendable is None or others is not None:
             raise
         error = first_error(mendable)
+        if is_refused(error):  # libraries need threads, too
+            raise NodeFailed(NO_THREAD) from None
         if isinstance(error, NotFree | WorkerStopped):
             raise NodeFailed(str(error)) from None
         if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):

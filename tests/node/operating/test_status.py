@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import pytest
@@ -22,7 +22,6 @@ from fedchain.node.config import NodeConfigError, NodeFailed
 from fedchain.node.operating.clients import REQUEST_SIZE_MAX
 from fedchain.node.operating.console import status_lines
 from fedchain.node.operating.status import NEW_SOCKET, answer_request, answer_status, ask_status, look_for_node
-from fedchain.node.shell.threads import REFUSED
 from tests.support.node.shell import on_trio
 
 
@@ -208,20 +207,6 @@ async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(NodeConfigError, match="is too long a path"):
         await answer_status(folder, Talker())
-
-
-@on_trio
-async def test_a_machine_that_gives_no_thread_for_the_socket_is_no_fault_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The node ended with a traceback, and said that a fault of the program ends it."""
-
-    def refuse(*arguments: Any) -> NoReturn:
-        raise RuntimeError(REFUSED)
-
-    monkeypatch.setattr("trio._threads.start_thread_soon", refuse)
-    with pytest.raises(NodeFailed, match="this machine gives the node no thread now"):
-        await answer_status(tmp_path, Talker())
 
 
 @pytest.mark.parametrize("name", [SOCKET, NEW_SOCKET])

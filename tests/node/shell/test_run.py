@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import pytest
@@ -14,12 +14,13 @@ from fedchain.crypto.address import address
 from fedchain.crypto.durable import write_file
 from fedchain.crypto.keys import PrivateKey
 from fedchain.files.layout import CHAIN_FOLDER, INVITATION_FILE
-from fedchain.node.config import NodeConfig, NodeConfigError
+from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.custody.journal_file import JournalFile, journal_path
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.membership.next_key import NextKey
 from fedchain.node.shell.run import _inform, _invitation_of, run_node
 from fedchain.node.shell.service import NodeStopped, Service
+from fedchain.node.shell.threads import REFUSED
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
 from tests.support.chain.builders import ChainBuilder, keys
 from tests.support.chain.changes import joining
@@ -225,3 +226,19 @@ def test_a_node_whose_trainer_a_later_start_may_begin_is_started_again(
 
     monkeypatch.setattr(TrainingWorker, "prepare", prepare)
     assert start(key="only.pem", code=code) == "it died"
+
+
+@pytest.mark.parametrize("place", ["anyio.create_unix_listener", "libp2p.pubsub.pubsub.LastSeenCache"])
+def test_a_library_that_gets_no_thread_is_no_fault_of_the_program(
+    here: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The node ended with a traceback, and said that a fault of the program ends it."""
+
+    def refuse(*arguments: object, **named: object) -> NoReturn:
+        raise RuntimeError(REFUSED)
+
+    done("genesis", "new", "genesis", *MEMBERS)
+    keys(1)[0].save(here / "one.pem")
+    monkeypatch.setattr(place, refuse)
+    with pytest.raises(NodeFailed, match="this machine gives the node no thread now"):
+        run_node(NodeConfig(genesis="genesis", key="one.pem", data="data", listen=ANYWHERE), keys(1)[0])
