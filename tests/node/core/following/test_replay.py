@@ -8,7 +8,16 @@ from fedchain.chain.membership.change import propose_amendment, sign_rekey
 from fedchain.chain.storage.store import Contents
 from fedchain.crypto.hashing import Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, GetContent, GetFinal, GetPayloads, Payloads
+from fedchain.network.messages import (
+    CHUNK_SIZE,
+    CandidateMessage,
+    Chunk,
+    FinalMessage,
+    GetContent,
+    GetFinal,
+    GetPayloads,
+    Payloads,
+)
 from fedchain.node.core.checks import Checks
 from fedchain.node.core.effects import Compute, Effect, Send
 from fedchain.node.core.events import Computed, PeersConnected, PeersDisconnected
@@ -108,6 +117,33 @@ def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(mo
     assert stage.node.head.height == 3
     finish(jobs[2])
     assert stage.node.head.height == HEIGHT
+    assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
+def test_what_a_candidate_leaves_behind_is_not_held_against_the_block_that_is_final(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both stand on one head, and both are being recomputed."""
+    monkeypatch.setattr(SumRules, "is_slow_to_check", lambda *_: True)
+    stage, jobs = Stage(genesis(6), replays=True, contributes=False), list[Recompute]()
+    block, rival = stage.block(without=[stage.me]), stage.block(without=[stage.me, stage.others[0]])
+    stage.victim.store.append([Contents(stage.chain.contents)])
+    carry_out = stage.victim.carry_out
+
+    def hold_back(effect: Effect) -> None:
+        if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
+            jobs.append(effect.job)
+        else:
+            carry_out(effect)
+
+    monkeypatch.setattr(stage.victim, "carry_out", hold_back)
+    stage.receive(CandidateMessage(rival))
+    _claim(stage, block, 1)
+    _hand_out(stage, block)
+    assert [job.transactions for job in jobs] == [rival.transactions, block.transactions]
+    for job, height in zip(jobs, (0, 1), strict=True):
+        stage.handle(Computed(job, Checks(stage.genesis, stage.chain.rules).run(job)))
+        assert stage.node.head.height == height
     assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
 
 
