@@ -276,6 +276,16 @@ LIES: dict[str, tuple[LightBlock, type[Refused], str]] = {
         "^certificate's vote: electorate: .* is not one of the 4 electors of height 9",
     ),
     "another state": (replace(TIP, state=FIRST.state), InvalidBlock, "^state root: "),
+    "a state of another height": (
+        replace(TIP, header=replace(TIP.header, state_root=sha256(FIRST.state)), state=FIRST.state),
+        InvalidBlock,
+        "^state: that behind height 0 found, that behind the parent of 9",
+    ),
+    "a state behind another block": (
+        replace(TIP, header=replace(TIP.header, parent_hash=bytes(32))),
+        InvalidBlock,
+        "^state: that behind height 8 found, that behind the parent of 9",
+    ),
     "no state": (replace(TIP, state=b""), UnknownParent, "^state: none came with height 9"),
     "another version": (replace(TIP, header=replace(TIP.header, version=3)), InvalidBlock, "^version: 3 found"),
     "another version's crimes": (
