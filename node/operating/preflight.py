@@ -266,8 +266,8 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
     except InvalidGenesis as error:
         raise NodeConfigError(str(error)) from None
     try:
+        _expect_writable(folder)  # first: a chain of another user cannot be opened either
         Store.open(folder, genesis, read_only=True).close()
-        _expect_writable(folder)
         os.close(take_lock(folder))
     except NotFound:
         return

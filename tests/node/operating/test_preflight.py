@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
+from fedchain.chain.exceptions import DiskRefused
 from fedchain.chain.storage.content_files import LOCK
 from fedchain.chain.storage.contents import ROW_SIZE_MAX
 from fedchain.chain.storage.sqlite import Store
@@ -337,6 +338,21 @@ def test_a_chain_that_may_only_be_read(name: str, config: NodeConfig, monkeypatc
     found = refused(config)
     mode = path.stat().st_mode & 0o777  # of a log that the administrator's SQLite made anew: another one
     assert found == f"{path} cannot be written to: {owner}, and its mode is {mode:04o}"
+
+
+def test_a_chain_of_another_user_is_not_taken_for_a_disk_that_refuses(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service was started again every ten seconds for ever, with Permission denied."""
+    folder, usual = Path(config.data) / CHAIN_FOLDER, os.access
+    Store.create(folder, genesis(2)).close()
+
+    def deny(*arguments: object, **named: object) -> None:
+        raise DiskRefused(f"{folder / DATABASE}: Permission denied")
+
+    monkeypatch.setattr(Store, "open", deny)
+    monkeypatch.setattr("os.access", lambda place, mode: place != folder and usual(place, mode))
+    assert refused(config).startswith(f"{folder} cannot be written to: it belongs to user ")
 
 
 def test_a_damaged_chain(config: NodeConfig) -> None:
