@@ -1,5 +1,6 @@
 """Settings that a node's operator chooses, by flags or a TOML file. The genesis document has those that peers share."""
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ NEEDED = ("genesis", "key", "data")
 
 LOG_FORMATS = ("text", "json")
 """Forms of log lines."""
+
+MAY_PASS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Errors of a disk that has no room, or does not answer: with a later start it may."""
 
 
 class NodeConfigError(ValueError):

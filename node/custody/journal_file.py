@@ -13,8 +13,9 @@ second time. All space is allocated when the file is created, and a write costs 
 
 Above 8,192 members the copies are larger: most of a journal are the prevotes of a quorum.
 
-The file guards against a crash, a full disk and a damaged sector. It does not guard against an old copy of itself: a
-restored file is indistinguishable from one that was never written to again.
+The file guards against a crash, a full disk, a damaged sector, and a disk that gives neither copy of a slot for a
+while. It does not guard against an old copy of itself: a restored file is indistinguishable from one that was never
+written to again.
 """
 
 import errno
@@ -30,7 +31,7 @@ from fedchain.crypto.address import address
 from fedchain.crypto.durable import create_file, remove_left
 from fedchain.crypto.hashing import HASH_SIZE, Hash, sha256
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.config import NodeConfigError, NodeFailed
+from fedchain.node.config import MAY_PASS, NodeConfigError, NodeFailed
 
 MAGIC = b"fedchain signing journal 1\n"
 
@@ -61,8 +62,8 @@ class BadExport(JournalError):
     """An exported journal cannot be imported, and the fault is its own; the message does not name its file."""
 
 
-class JournalDiskFull(JournalError, NodeFailed):
-    """There is no room for the signing journal; once there is, the node can be started again."""
+class JournalRefused(JournalError, NodeFailed):
+    """The disk has no room for the signing journal, or does not answer; once it does, the node can be started again."""
 
 
 def content_size_max(members: int) -> int:
@@ -194,7 +195,7 @@ class JournalFile:
     def _recover(self) -> tuple[int, bytes]:
         """The newest record; both of its copies are on the disk when this returns."""
         os.fdatasync(self._descriptor)  # the bytes that we read may not have reached the disk yet
-        slots = [[self._read(slot, copy) for copy in (0, 1)] for slot in (0, 1)]
+        slots = [self._read_slot(slot) for slot in (0, 1)]
         found = [record for slot in slots for record in slot if record is not None]
         if not found:
             raise JournalError(f"{self.path} is damaged: none of its four records is whole; {REMEDY}")
@@ -203,12 +204,22 @@ class JournalFile:
             self._put(*newest, missing)
         return newest
 
+    def _read_slot(self, slot: int) -> list[tuple[int, bytes] | None]:
+        """Both copies of a slot. Raises OSError where the disk gives neither: the newest record may be there."""
+        copies, refusals = list[tuple[int, bytes] | None](), list[OSError]()
+        for copy in (0, 1):
+            try:
+                copies.append(self._read(slot, copy))
+            except OSError as error:  # a damaged sector
+                copies.append(None)
+                refusals.append(error)
+        if len(refusals) == len(copies):
+            raise refusals[0]
+        return copies
+
     def _read(self, slot: int, copy: int) -> tuple[int, bytes] | None:
-        """Sequence and content of a copy; None if it is torn or damaged."""
-        try:
-            data = os.pread(self._descriptor, self._copy_size, self._offset(slot, copy))
-        except OSError:  # a damaged sector
-            return None
+        """Sequence and content of a copy; None if it is torn or damaged. Raises OSError."""
+        data = os.pread(self._descriptor, self._copy_size, self._offset(slot, copy))
         sequence, size = int.from_bytes(data[:8], "big"), int.from_bytes(data[8:12], "big")
         content = data[_FRAME_SIZE : _FRAME_SIZE + size]
         is_whole = (
@@ -288,6 +299,7 @@ def _refuse(path: Path, error: OSError) -> NoReturn:
     kind, remedy = JournalError, ""
     if error.errno in (errno.EROFS, errno.EACCES):
         remedy = "; put the key file into a folder that the node may write to"
-    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        kind, remedy = JournalDiskFull, "; nothing is signed until there is room, then start the node again"
+    elif error.errno in MAY_PASS:
+        when = "it answers" if error.errno == errno.EIO else "there is room"
+        kind, remedy = JournalRefused, f"; nothing is signed until {when}, then start the node again"
     raise kind(f"{path}: the signing journal cannot be written: {error.strerror}{remedy}") from None

@@ -323,6 +323,26 @@ def test_a_sector_that_cannot_be_read_is_replaced_by_the_other(path: Path, monke
     assert read(path) == b"two"
 
 
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_disk_that_gives_neither_copy_of_a_slot_brings_no_earlier_record_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch, slot: int
+) -> None:
+    """The one before was taken, by which the key could have signed a second time."""
+    filled(path, b"one", b"two")
+    real, starts = os.pread, [HEADER_SIZE + (2 * slot + copy) * COPY_SIZE for copy in (0, 1)]
+
+    def broken(descriptor: int, size: int, offset: int) -> bytes:
+        if offset in starts:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, size, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pread", broken)
+        with pytest.raises(NodeFailed, match="Input/output error; nothing is signed until it answers"):
+            opened(path)
+    assert read(path) == b"two"
+
+
 def test_a_file_without_a_whole_record_is_not_taken_for_an_empty_one(path: Path) -> None:
     image = filled(path, b"one", b"two")
     path.write_bytes(image[:HEADER_SIZE] + bytes(FILE_SIZE - HEADER_SIZE))
