@@ -1,7 +1,7 @@
 """Preflight: faults that would stop a node later are found before anything slow is imported, with one line each."""
 
-import errno
 import importlib.metadata
+import itertools
 import os
 import re
 import resource
@@ -26,7 +26,7 @@ from fedchain.files.layout import (
     TRAINING_FILE,
 )
 from fedchain.network.ports import PORT_MAX, REASONS, ListenError, NotFree, check_free, parse_listen, why_not_free
-from fedchain.node.config import NodeConfig, NodeConfigError, NodeFailed
+from fedchain.node.config import MAY_PASS, NodeConfig, NodeConfigError, NodeFailed
 from fedchain.node.operating.socket_path import socket_path
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def secure_folder(path: Path) -> None:
 
     Raises:
         NodeConfigError: the folder cannot be made, is another user's, or holds other things and is open to others.
-        NodeFailed: there is no room for it.
+        NodeFailed: there is no room for it, or the disk does not answer.
     """
     os.umask(UMASK)
     try:
@@ -86,8 +86,7 @@ def secure_folder(path: Path) -> None:
         for name in OWN_NAMES:
             _close_all(path / name)
     except OSError as error:
-        kind = NodeFailed if error.errno in (errno.ENOSPC, errno.EDQUOT) else NodeConfigError
-        raise kind(f"{error.filename or path} cannot be made private: {error.strerror}") from None
+        raise _refusal(error)(f"{error.filename or path} cannot be made private: {error.strerror}") from None
 
 
 def check_libp2p() -> None:
@@ -215,7 +214,10 @@ def parse_metrics(place: str) -> tuple[str, int]:
 
 
 def check_folder(path: Path) -> None:
-    """Raise NodeConfigError unless the data folder can be used, or made; nothing is made."""
+    """Raise NodeConfigError unless the data folder can be used, or made, and NodeFailed if it may be later.
+
+    Nothing is made.
+    """
     socket_path(path)
     try:
         if not path.exists():
@@ -233,7 +235,7 @@ def check_folder(path: Path) -> None:
         if CHAIN_FOLDER in names and not (path / CHAIN_FOLDER).is_dir():
             raise NodeConfigError(f"{path / CHAIN_FOLDER} is no folder, the chain needs one; move it away")
     except OSError as error:
-        raise NodeConfigError(f"{path} cannot be used: {error.strerror}") from None
+        raise _refusal(error)(f"{path} cannot be used: {error.strerror}") from None
     if status.st_mode & 0o077 and names and names.isdisjoint(OWN_NAMES):
         # Its mode is not ours to change: it might be a home or a temporary folder.
         raise NodeConfigError(
@@ -276,7 +278,7 @@ def check_chain(folder: Path, genesis_path: Path) -> None:
     except ChainError as error:
         raise NodeConfigError(str(error)) from None
     except OSError as error:
-        raise NodeConfigError(f"{error.filename or folder} cannot be used: {error.strerror}") from None
+        raise _refusal(error)(f"{error.filename or folder} cannot be used: {error.strerror}") from None
 
 
 def _expect_writable(chain: Path) -> None:
@@ -284,13 +286,18 @@ def _expect_writable(chain: Path) -> None:
     from fedchain.chain.storage.content_files import CONTENTS
     from fedchain.chain.storage.database import COMPANIONS
 
-    files = [chain / f"{DATABASE}{end}" for end in ("", *COMPANIONS)]
-    for path in (chain, *files, chain / CONTENTS, *sorted((chain / CONTENTS).glob("*"))):
+    files, contents = [chain / f"{DATABASE}{end}" for end in ("", *COMPANIONS)], chain / CONTENTS
+    for path in itertools.chain((chain, *files, contents), contents.glob("*")):  # which looks into it only then
         if path.exists() and not os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
             found = path.stat()
             owner = f"it belongs to user {found.st_uid}, this process runs as {os.geteuid()}"
             why = READ_ONLY if _is_mounted_read_only(path) else f"{owner}, and its mode is {found.st_mode & 0o777:04o}"
             raise NodeConfigError(f"{path} cannot be written to: {why}")
+
+
+def _refusal(error: OSError) -> type[NodeConfigError]:
+    """The class of the error of a node that a disk refuses."""
+    return NodeFailed if error.errno in MAY_PASS else NodeConfigError
 
 
 def _is_mounted_read_only(path: Path) -> bool:

@@ -439,6 +439,25 @@ def test_a_disk_without_room_for_the_folder_may_have_some_later(
     assert type(caught.value) is kind
 
 
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, NodeFailed), (errno.ENAMETOOLONG, NodeConfigError)])
+def test_a_disk_that_does_not_answer_may_do_so_later(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[NodeConfigError]
+) -> None:
+    """A service that ended when its disk failed was started again once, and was then down for good."""
+    path, usual = Path(config.data), Path.iterdir
+    path.mkdir(mode=0o700)
+
+    def refuse(folder: Path) -> Iterator[Path]:
+        if folder == path:
+            raise OSError(number, os.strerror(number))
+        return usual(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(NodeConfigError, match=f"cannot be used: {os.strerror(number)}") as caught:
+        check(config)
+    assert type(caught.value) is kind
+
+
 def test_somebody_else_s_folder(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     path, me = Path(config.data), os.geteuid()
     path.mkdir()
