@@ -1,7 +1,7 @@
 """The hyper-parameters with which a method lets its user choose how posts become one; see `aggregation/robust.py`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.robust import RobustRule
@@ -9,6 +9,9 @@ from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.families.local_sgd import LocalSgdMethod
 from fedchain.learning.method import validate_range
+
+UNSTATED = "it does not say that its aggregate is made by them (`beyond_rules`)"
+"""Why rules other than the mean are refused to a method that says nothing about them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,10 @@ class RobustMethod(LocalSgdMethod):
     clipping_norm: Annotated[float, Needs("aggregation_rule", ("clipping",))] = 0.0
     """clipping: largest L2 norm of a post's distance to what was known before; 0: the median of the posts'."""
 
+    beyond_rules: ClassVar[str] = UNSTATED
+    """The reason for which rules other than the mean are refused. Empty: `aggregate` combines posts by `robust_rule`. A
+    class says that for itself alone."""
+
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
@@ -39,6 +46,8 @@ class RobustMethod(LocalSgdMethod):
         if self.byzantine == 0 and self.counts_liars:
             what = "neighbour_mixing" if self.neighbour_mixing else f"aggregation_rule {self.aggregation_rule}"
             raise ConfigurationError(f"{what} needs byzantine, the number of posts that may be lies; it is 0")
+        if self.robust_rule is not None and self.beyond_rules:
+            raise ConfigurationError(f"{type(self).__name__} takes no robust rules: {self.beyond_rules}")
 
     @property
     def counts_liars(self) -> bool:

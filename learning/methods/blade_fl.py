@@ -21,6 +21,7 @@ class BladeFl(ParametersMethod):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = ""
 
     def aggregate(self, phase: Phase, round: Round) -> Tensors:

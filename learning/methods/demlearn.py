@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import round_once
 from fedchain.learning.config import CLIENTS_MAX
-from fedchain.learning.exceptions import ConfigurationError
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.models.model_info import ModelInfo
@@ -88,15 +87,12 @@ class DemLearn(FedAvg):
     leaves: ClassVar[str] = "a model of each group, of which there may be 2^(levels + 1): set fewer levels"
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its groups are made of one round's models"
+    beyond_rules: ClassVar[str] = "its groups are means of models that are near each other"
     beyond_fedex: ClassVar[str] = "its groups have models of their own"
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
-        if self.robust_rule is not None:
-            raise ConfigurationError(
-                "demlearn has no robust rules: its groups are means of models that are near each other"
-            )
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1e6)
         validate_range("blend", self.blend, 0.0, 1.0)
         validate_range("levels", self.levels, 1, 6)

@@ -50,6 +50,7 @@ class FedAdam(FedAvg):
     leaves: ClassVar[str] = "the model and two moments as large as it"
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its server takes one round's mean for a gradient"
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
 
     @property

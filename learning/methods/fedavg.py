@@ -43,6 +43,7 @@ class FedAvg(ParametersMethod):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = ""
 
     def initial_model(self, client: Client, round: Round) -> Tensors:

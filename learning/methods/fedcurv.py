@@ -43,6 +43,7 @@ class FedCurv(FedAvg):
     """Weight lambda of the elastic term."""
 
     beyond_dp_sgd: ClassVar[str] = "it posts the Fisher information of single examples"
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = "its Fisher information is that of the frozen weights as they were"
 
     def validate(self) -> None:

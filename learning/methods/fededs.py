@@ -143,6 +143,7 @@ class FedEds(FedAvg):
 
     needs_pooling: ClassVar[bool] = True
     beyond_dp_sgd: ClassVar[str] = "it shows encrypted images, and learns from those of others"
+    beyond_rules: ClassVar[str] = ""
     alone: ClassVar[str] = "each client learns through layers of its own"
     amendable: ClassVar[frozenset[str]] = frozenset()  # Algorithm 4's step has the step size in the aggregate
     sgd_alone: ClassVar[str] = "its two phases train one model on different losses, each from an empty memory"

@@ -28,6 +28,7 @@ class FedIntR(Moon):
 
     needs_layers: ClassVar[bool] = True
     beyond_dp_sgd: ClassVar[str] = "its loss looks at all layers, for which no gradients of single examples are taken"
+    beyond_rules: ClassVar[str] = ""
 
     def update(self, client: Client, round: Round) -> Tensors:
         """Train with the contrast of all layers, post the parameters and n_k, and keep the local model."""

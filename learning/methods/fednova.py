@@ -45,6 +45,7 @@ class FedNova(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its server divides by the steps of one round"
+    beyond_rules: ClassVar[str] = "its step is as long as the clients say that theirs were"
     beyond_fedex: ClassVar[str] = "its server takes a step from the last model instead of the mean"
     sgd_alone: ClassVar[str] = "||a_k||_1 counts how often each gradient of SGD enters the model (section 4)"
 
@@ -56,10 +57,6 @@ class FedNova(FedAvg):
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""
         super().validate()
-        if self.robust_rule is not None:
-            raise ConfigurationError(
-                "fednova has no robust rules: its step is as long as the clients say that theirs were"
-            )
         validate_range("proximal_weight", self.proximal_weight, 0.0, 1.0 / self.learning_rate)
         if self.proximal_weight > 0 and self.momentum > 0:
             raise ConfigurationError("proximal_weight and momentum: no norm ||a_k||_1 is known for both together")

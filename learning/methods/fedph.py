@@ -80,6 +80,7 @@ class FedPh(PrototypeMethod):
     noise drowns it."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
 
     def validate(self) -> None:
         """Raise `ConfigurationError` for a hyper-parameter outside its range."""

@@ -50,6 +50,7 @@ class FedProc(FedAvg):
     """Rounds over which the weight alpha of cross-entropy rises from 0 to 1."""
 
     beyond_dp_sgd: ClassVar[str] = "it posts the class means of the examples, too"
+    beyond_rules: ClassVar[str] = ""
     uses_embedding: ClassVar[bool] = True
 
     def validate(self) -> None:

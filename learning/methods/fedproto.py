@@ -18,6 +18,7 @@ class FedProto(Dfpl):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
 
     learning_rate: float = 0.01
     """Step size eta of local SGD."""

@@ -29,6 +29,7 @@ class FedProx(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = ""
 
     def validate(self) -> None:

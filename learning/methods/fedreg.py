@@ -79,6 +79,7 @@ class FedReg(FedAvg):
     """Whether what the gradient shares with that of uniformly labelled pseudo data is removed (MG, section 3.3)."""
 
     beyond_dp_sgd: ClassVar[str] = "its steps are its own, on data that it makes of the examples"
+    beyond_rules: ClassVar[str] = ""
     alone: ClassVar[str] = beyond_dp_sgd
     sgd_alone: ClassVar[str] = "each step is followed by a projection of the change that SGD made (Eq. 11)"
 

@@ -58,6 +58,7 @@ class Moon(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its clients remember the model that they posted"
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = "its clients remember the model that they posted"
     uses_embedding: ClassVar[bool] = True
 

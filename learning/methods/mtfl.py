@@ -31,6 +31,7 @@ class Mtfl(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = ""
     personalizes: ClassVar[bool] = True
 

@@ -66,6 +66,7 @@ class PFedMe(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = "its steps are its own"
     beyond_late: ClassVar[str] = "its clients remember models of their own"
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = "its clients remember models of their own"
     alone: ClassVar[str] = beyond_dp_sgd
     sgd_alone: ClassVar[str] = "its two step sizes are Algorithm 1's"

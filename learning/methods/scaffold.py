@@ -76,6 +76,7 @@ class Scaffold(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = "its control variates are of the round's model"
+    beyond_rules: ClassVar[str] = ""
     implied: ClassVar[frozenset[str]] = frozenset({"control_change"})
     makes_up: ClassVar[bool] = True
     beyond_fedex: ClassVar[str] = "its control variates are gradients at the frozen weights as they were"

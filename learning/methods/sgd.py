@@ -24,6 +24,7 @@ class Sgd(FedAvg):
 
     beyond_dp_sgd: ClassVar[str] = ""
     beyond_late: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
     beyond_fedex: ClassVar[str] = ""
 
     batch_size: int = 1 << 20

@@ -67,6 +67,7 @@ class Swim(FedAvg):
     """Rounds R over which the weight mu of the contrast falls from 1/2 to 0."""
 
     beyond_dp_sgd: ClassVar[str] = ""
+    beyond_rules: ClassVar[str] = ""
     uses_embedding: ClassVar[bool] = True
 
     def validate(self) -> None:

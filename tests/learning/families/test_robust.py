@@ -2,7 +2,7 @@
 
 import json
 import typing
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from fedchain.learning.aggregation.robust import RobustRule, RuleName
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import ConfigurationError
+from fedchain.learning.families.robust import UNSTATED
 from fedchain.learning.methods.dfpl import Dfpl
 from fedchain.learning.methods.fedavg import FedAvg
 from fedchain.learning.registry import METHODS, HyperparameterValue, build_method
@@ -48,11 +49,26 @@ def test_every_method_that_averages_takes_a_rule(method: str, case: str) -> None
         assert robust.known().keys() == plain.federation.known().keys()
 
 
-@pytest.mark.parametrize("method", ["demlearn", "fednova"])
+@pytest.mark.parametrize(("method", "name"), [("demlearn", "DemLearn"), ("fednova", "FedNova")])
 @pytest.mark.parametrize("setting", [{"aggregation_rule": "median"}, {"neighbour_mixing": True, "byzantine": 1}])
-def test_methods_whose_aggregate_is_no_mean_refuse(method: str, setting: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{method} has no robust rules"):
+def test_methods_whose_aggregate_is_no_mean_refuse(method: str, name: str, setting: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} takes no robust rules: its "):
         build_method(method, setting)
+
+
+def test_a_class_that_is_made_of_one_that_takes_rules_says_so_anew() -> None:
+    """Its aggregate may be another, on which a rule would have no effect."""
+
+    class Mine(FedAvg):
+        pass
+
+    class Said(FedAvg):
+        beyond_rules: ClassVar[str] = ""
+
+    with pytest.raises(ConfigurationError, match="Mine takes no robust rules") as found:
+        Mine(aggregation_rule="median")
+    assert UNSTATED in str(found.value)
+    assert Said(aggregation_rule="median").robust_rule is not None
 
 
 @pytest.mark.parametrize(

@@ -386,7 +386,7 @@ def test_what_peers_show_changes_what_a_client_learns() -> None:
             {"base": "fednova", "nova_step": "printed", "schedule": "cosine", "schedule_rounds": 3},
             "divides by the learning rate, which a cosine schedule rounds",
         ),
-        ({"base": "fednova", "aggregation_rule": "median"}, "no robust rules"),
+        ({"base": "fednova", "aggregation_rule": "median"}, "takes no robust rules"),
         ({"epochs_min": 6}, "epochs_max"),
         ({"annealing_start": 3}, "annealing_end"),
         ({"gradient_noise": 1.0}, "DP-SGD does not cover"),

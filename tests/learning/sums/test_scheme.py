@@ -7,6 +7,7 @@ which classes they have, and the sums are divided. It hides nothing from anybody
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ class Masks:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedDfpl(Masks, Dfpl):
-    pass
+    beyond_rules: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
