@@ -23,6 +23,9 @@ PROGRESS_S = 10.0
 STANDSTILL_S = 30.0
 """Seconds for which a standstill lasts before it is logged; each start begins with one, until others are connected."""
 
+HELD_S = 10.0
+"""Seconds between two ticks from which on a node was held; a busy machine takes less."""
+
 
 def log_head(head: State) -> None:
     """Log that the head has moved."""
@@ -57,14 +60,21 @@ class Standstills:
         self._is_told = found is not None
 
 
-class SlowWrites:
-    """Logs each write to the disk that takes long once, and its end."""
+class Stalls:
+    """Logs each write to the disk that takes long once, and its end; and how long the node itself was held.
+
+    A disk that hangs can hold the loop, which reads from it: nothing is told meanwhile, and messages that waited make
+    the node's own clock look wrong.
+    """
 
     def __init__(self) -> None:
-        self._told_s = 0.0
+        self._told_s, self._looked_s = 0.0, time.monotonic()
 
     def log(self, activity: Activity) -> None:
-        """Log the write that takes long, or that the one that was told of has ended."""
+        """Log the write that takes long, or that the one that was told of has ended; called at each tick."""
+        held_s, self._looked_s = time.monotonic() - self._looked_s, time.monotonic()
+        if held_s >= HELD_S:
+            log.warning("this node was held for %.0f s: its disk did not answer, or the machine stood still", held_s)
         lasts_s = activity.slow_write_s()
         if self._told_s and lasts_s < self._told_s:
             log.info("the disk has finished the write")

@@ -54,7 +54,7 @@ from fedchain.node.shell.disk import Disk
 from fedchain.node.shell.guests import Guests
 from fedchain.node.shell.lookout import Lookout
 from fedchain.node.shell.outbox import EffectQueue
-from fedchain.node.shell.progress import Arrivals, OwnStanding, SlowWrites, Standstills, log_head
+from fedchain.node.shell.progress import Arrivals, OwnStanding, Stalls, Standstills, log_head
 from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker
 
@@ -146,7 +146,7 @@ class Service:
 
     async def run(self) -> None:
         """Run until cancelled. Raises NodeStopped if going on would contradict statements of this key elsewhere."""
-        arrivals, standstills, slow_writes = Arrivals(), Standstills(), SlowWrites()
+        arrivals, standstills, stalls = Arrivals(), Standstills(), Stalls()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -160,7 +160,7 @@ class Service:
                     self.activity.stand(stands=(found := standstill(self)) is not None)
                     standstills.log(found, self.activity, self.node.head.roster.seats)
                     arrivals.log(self.node)
-                    slow_writes.log(self.activity)
+                    stalls.log(self.activity)
                     await anyio.sleep(TICK_MS / 1_000)
         finally:
             # Messages come until the network is closed, and nothing that they lead to would be carried out.

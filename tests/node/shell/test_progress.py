@@ -8,7 +8,8 @@ from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Standing
 from fedchain.network.messages import CHUNK_SIZE, Chunk, FinalMessage, PostMessage
 from fedchain.node.operating.metrics import _readiness
-from fedchain.node.shell.progress import Standstills
+from fedchain.node.shell.activity import Activity
+from fedchain.node.shell.progress import Stalls, Standstills
 from tests.support.chain.builders import genesis, keys
 from tests.support.chain.changes import living, own
 from tests.support.node.service import ME, OTHERS, Shell, post_of, serving
@@ -59,6 +60,18 @@ async def test_a_disk_that_hangs_is_told_of_while_it_does(
     finally:
         shell.open.set()
     assert caplog.text.count("has not finished") == 1
+
+
+def test_a_node_that_was_held_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """After its disk had hung it said nothing but that its clock is off, by as much."""
+    stalls = Stalls()
+    stalls.log(Activity())
+    assert not caplog.messages
+    stalls._looked_s -= 12.0
+    for _ in range(2):
+        stalls.log(Activity())
+    said = "this node was held for 12 s: its disk did not answer, or the machine stood still"
+    assert caplog.messages == [said]
 
 
 @on_trio
