@@ -373,7 +373,7 @@ def test_a_lie_of_the_server_is_shown_as_one(address: str, page: Page, about: st
     answering(page, "**/api/v1/plain/light/3", spoilt(change))
     page.goto(f"{address}/plain/block/3")
     expect(line(page)).to_have_class("card verdict false")
-    expect(line(page)).to_contain_text("FALSE")
+    expect(line(page).locator(".tag.bad")).to_have_text("FALSE")
     expect(line(page)).to_contain_text(words)
 
 
@@ -537,9 +537,14 @@ def test_founders_sign_no_first_block_of_another_founding_document(address: str,
     expect(line(page)).to_contain_text("a block on the way to it does not stand on the one below")
 
 
-def test_a_server_that_answers_with_another_height_does_not_lead_on_for_ever(address: str, page: Page) -> None:
-    answering(page, "**/api/v1/renewed/light/4?*", spoilt(lambda block: light(RENEWED, RENEWED.tip)))
+@pytest.mark.parametrize(("asked", "told"), [(4, 8), (6, 4)])
+def test_a_server_that_answers_with_another_height_does_not_lead_on_for_ever(
+    address: str, page: Page, asked: int, told: int
+) -> None:
+    """With the block that asks for one below it, or with the trusted one above which one is asked for."""
+    answering(page, f"**/api/v1/renewed/light/{asked}?*", spoilt(lambda block: light_at(told)))
     page.goto(f"{address}/renewed/block/8")
+    expect(line(page)).to_have_class("card verdict false")
     expect(line(page)).to_contain_text("a block on the way to it is of another height")
 
 
