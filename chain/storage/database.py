@@ -4,7 +4,7 @@ import os
 import shlex
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from fedchain.chain.exceptions import (
@@ -220,16 +220,34 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _read_all(folder: Path) -> None:
-    """Read the database and its log to their ends; raises OSError where the disk does not give them."""
-    for name in (DATABASE, f"{DATABASE}-wal"):
-        path = folder / name
-        if path.is_file():
-            with path.open("rb", buffering=0) as file:
-                try:
-                    while file.read(READ_SIZE):
-                        pass
-                except OSError as error:
-                    raise OSError(error.errno, error.strerror, str(path)) from None
+    """Read the database and its log to their ends; raises OSError where the disk does not give them.
+
+    Where SQLite has a file open, its own descriptor is read: to close another one would let go of its locks.
+    """
+    for path in (folder / DATABASE, folder / f"{DATABASE}-wal"):
+        if not path.is_file():
+            continue
+        held, offset = _descriptor_of(path), 0
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if held is None else held
+        try:
+            while data := os.pread(descriptor, READ_SIZE, offset):
+                offset += len(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            if held is None:
+                os.close(descriptor)
+
+
+def _descriptor_of(path: Path) -> int | None:
+    """A descriptor by which this process has a file open; None if it has not."""
+    wanted = path.stat()
+    with suppress(FileNotFoundError):  # a system without such a list
+        for name in os.listdir("/dev/fd"):
+            with suppress(OSError):  # of the list itself, which is closed by now
+                if os.path.samestat(os.fstat(int(name)), wanted):
+                    return int(name)
+    return None
 
 
 def _refused(folder: Path, error: OSError) -> DiskRefused:

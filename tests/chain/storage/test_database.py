@@ -3,6 +3,8 @@
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -124,3 +126,16 @@ def test_a_database_that_the_disk_does_not_give_is_not_called_malformed(folder: 
     error = sqlite3.DatabaseError("database disk image is malformed")  # SQLite's words for it
     with pytest.raises(DiskRefused, match=f"{DATABASE}: Input/output error$"), disk_errors(folder):
         raise error
+
+
+def test_to_look_whether_the_disk_gives_a_database_leaves_its_locks(folder: Path) -> None:
+    """POSIX lets go of a process's locks on a file when it closes any descriptor of it."""
+    place = "510, 0x40000002"  # of SQLite's shared locks
+    opened = f"open({str(folder / DATABASE)!r}, 'rb+')"
+    take = f"import fcntl; fcntl.lockf({opened}, fcntl.LOCK_EX | fcntl.LOCK_NB, {place})"
+    with Store.open(folder):
+        for _ in range(2):
+            taken = subprocess.run([sys.executable, "-c", take], capture_output=True, text=True, check=False)
+            assert "BlockingIOError" in taken.stderr
+            with pytest.raises(StoreCorrupt, match="malformed"), disk_errors(folder):
+                raise sqlite3.DatabaseError("database disk image is malformed")
