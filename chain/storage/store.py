@@ -46,8 +46,9 @@ class Final:
 
 
 Record = Final | Candidate | Vote | Post | LightBlock | Contents
-"""A record that can be appended. Votes and posts are the node's own: after a crash the same bytes are sent again. Light
-blocks say who decided the heights of a chain whose members change (``chain/light/held.py``)."""
+"""A record that can be appended. Posts are the node's own, and votes its own or those of others on which its own rest:
+after a crash the same bytes are sent again. Light blocks say who decided the heights of a chain whose members change
+(``chain/light/held.py``)."""
 
 
 class Storage(Protocol):
@@ -90,7 +91,7 @@ class Storage(Protocol):
         """Candidates above the head."""
 
     def votes(self, height: int) -> Iterator[Vote]:
-        """Own votes at ``height``, in the order in which they were signed."""
+        """Votes at ``height``, by attempt and kind: our own, and those of others on which they rest."""
 
     def posts(self, round_number: int) -> Iterator[Post]:
         """Own posts of ``round_number`` and later."""

@@ -10,13 +10,15 @@ Pure: ``Candidates`` tells the held and preferred blocks, votes leave as ``Cast`
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from fedchain.chain.exceptions import Refused
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.core.voting.ballot import Ballots
+from fedchain.node.core.voting.ballot import Ballot, Ballots
 
 TIMEOUT_MS_MAX = 60_000
 """Limit in milliseconds of the timeouts, which grow with the attempt."""
@@ -48,6 +50,9 @@ class Cast:
     kind: VoteKind
     attempt: int
     block_hash: Hash
+    grounds: tuple[Vote, ...] = field(default=(), repr=False, compare=False)
+    """Votes that brought us to the attempt, or to giving it up. They are not to be forgotten before the vote, since we
+    go back no more, and members that still wait need them."""
 
 
 class Agreement:
@@ -85,6 +90,7 @@ class Agreement:
         self._nil_precommit_ms: int | None = None
         self._next_attempt_ms: int | None = None
         self._cast: list[Cast] = []
+        self._entered: tuple[Vote, ...] = ()  # votes that brought us to this attempt, until we vote in it
 
     def gather_ms(self, attempt: int) -> int:
         """Milliseconds for which the first candidate, or the known ones after a failed attempt, wait for others."""
@@ -108,6 +114,7 @@ class Agreement:
         self.ballots.reach(attempt)
         self._prevoted, self._precommitted = prevoted or precommitted, precommitted
         self._gather_until_ms = self._nil_prevote_ms = self._nil_precommit_ms = self._next_attempt_ms = None
+        self._entered = ()
 
     def advance(self, now_ms: int) -> list[Cast]:
         """Apply all rules that votes, candidates and time allow; returns the votes to be signed, in order."""
@@ -156,8 +163,9 @@ class Agreement:
         if now_ms >= self._gather_until_ms or self._candidates.is_complete(preferred):
             self._start(0, now_ms)
 
-    def _start(self, attempt: int, now_ms: int) -> None:
+    def _start(self, attempt: int, now_ms: int, entered: tuple[Vote, ...] = ()) -> None:
         self.attempt = attempt
+        self._entered = entered if attempt > 0 else ()  # all are in the first one
         self._prevoted = self._precommitted = False
         # After a failed attempt, candidates and quorums get some time to reach the leader, and its prevote as much.
         waits = 0 if attempt == 0 else 1 if self._leader(attempt) == self._me else 2
@@ -165,12 +173,15 @@ class Agreement:
         self._nil_prevote_ms = now_ms + self.timeout_ms(attempt)
         self._nil_precommit_ms = self._next_attempt_ms = None
         self.ballots.reach(attempt)
+        for vote in entered:
+            with suppress(Refused):  # as a rule it is held; one from far ahead was not
+                self.ballots.add(vote, attempt)
 
     def _step(self, now_ms: int) -> bool:
         """Apply one rule, if one applies now; returns whether one did."""
         later = self.ballots.attempt_of(self._faulty + 1)
         if later > self.attempt:  # an honest member is there
-            self._start(later, now_ms)
+            self._start(later, now_ms, self.ballots.ahead(later))
             return True
         if self.attempt < 0:
             return False
@@ -225,13 +236,14 @@ class Agreement:
             self._vote(VoteKind.PRECOMMIT, polka.block_hash)
             return True
         if self._gives_up(VoteKind.PREVOTE, now_ms):
-            self._vote(VoteKind.PRECOMMIT, NIL)
+            self._vote(VoteKind.PRECOMMIT, NIL, self.ballots.ballot(self.attempt, VoteKind.PREVOTE))
             return True
         return False
 
     def _next(self, now_ms: int) -> bool:
         if self.ballots.decision is None and self._gives_up(VoteKind.PRECOMMIT, now_ms):
-            self._start(self.attempt + 1, now_ms)
+            given_up = self.ballots.ballot(self.attempt, VoteKind.PRECOMMIT).first
+            self._start(self.attempt + 1, now_ms, tuple(given_up.values()))
             return True
         return False
 
@@ -250,11 +262,13 @@ class Agreement:
             due_ms = self._next_attempt_ms = due_ms if self._next_attempt_ms is None else self._next_attempt_ms
         return now_ms >= due_ms
 
-    def _vote(self, kind: VoteKind, block_hash: Hash) -> None:
+    def _vote(self, kind: VoteKind, block_hash: Hash, given_up: Ballot | None = None) -> None:
         self._prevoted = True  # after a precommit no prevote is cast
         if kind is VoteKind.PREVOTE:
             self._gather_until_ms = self._nil_prevote_ms = None
         else:
             self._precommitted = True
             self._nil_prevote_ms = self._gather_until_ms = self._nil_precommit_ms = None
-        self._cast.append(Cast(kind, self.attempt, block_hash))
+        lacking = () if given_up is None else given_up.first.values()
+        self._cast.append(Cast(kind, self.attempt, block_hash, (*self._entered, *lacking)))
+        self._entered = ()

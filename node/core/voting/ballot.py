@@ -58,7 +58,7 @@ class Ballots:
     def __init__(self, quorum: int) -> None:
         self._quorum = quorum
         self._ballots: dict[Slot, Ballot] = {}
-        self._ahead: dict[PublicKey, int] = {}  # the highest attempt of each member that is beyond ours
+        self._ahead: dict[PublicKey, Vote] = {}  # of each member that is beyond our attempt the vote in its highest one
         self._polkas: dict[int, Certificate] = {}  # prevotes of a quorum for one block, by attempt
         self._decision: Certificate | None = None
 
@@ -112,7 +112,8 @@ class Ballots:
         """
         low, high = attempt_now - ATTEMPTS_BEHIND, attempt_now + ATTEMPTS_AHEAD
         if attempt_now < vote.attempt <= max(high, ATTEMPT_NOTED_MAX):
-            self._ahead[vote.voter] = max(vote.attempt, self._ahead.get(vote.voter, 0))
+            highest = self._ahead.get(vote.voter)
+            self._ahead[vote.voter] = vote if highest is None or vote.attempt > highest.attempt else highest
         if not low <= vote.attempt <= high:
             far = LimitReached if vote.attempt > high else OutOfWindow
             raise far("vote's attempt", f"{vote.attempt} found, {low} to {high} are kept")
@@ -145,11 +146,15 @@ class Ballots:
         """The highest attempt beyond ours that ``count`` members have reached; -1 if fewer are beyond ours."""
         if len(self._ahead) < count:
             return -1
-        return sorted(self._ahead.values(), reverse=True)[count - 1]
+        return sorted((vote.attempt for vote in self._ahead.values()), reverse=True)[count - 1]
+
+    def ahead(self, attempt: int) -> tuple[Vote, ...]:
+        """Votes of members that are beyond our attempt and have reached another one, one of each."""
+        return tuple(vote for vote in self._ahead.values() if vote.attempt >= attempt)
 
     def reach(self, attempt: int) -> None:
         """Go to ``attempt``: drop old ballots, but keep the two newest quorums of prevotes."""
-        self._ahead = {voter: theirs for voter, theirs in self._ahead.items() if theirs > attempt}
+        self._ahead = {voter: theirs for voter, theirs in self._ahead.items() if theirs.attempt > attempt}
         for slot in [known for known in self._ballots if known[0] < attempt - ATTEMPTS_BEHIND]:
             del self._ballots[slot]
         for old in sorted(self._polkas)[:-2]:

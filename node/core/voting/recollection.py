@@ -29,6 +29,8 @@ def own_statements(context: Context) -> Iterator[Statement]:
         if author != context.me:  # the folder was another member's
             if head.roster.current(author) == context.me:
                 continue  # our former key's, which is no alarm: a key that was replaced says nothing any more
+            if isinstance(statement, Vote) and context.is_signed(author, statement):
+                continue  # our own votes rest on it
             context.tell(NotBelieved(_describe(statement), f"it is {author.hex()[:16]}…'s, not ours"))
         elif not context.is_signed(author, statement):
             context.tell(NotBelieved(_describe(statement), "our key did not sign it"))

@@ -185,7 +185,8 @@ class Voting:
         for vote in [vote for vote in said if vote.height == journal.height]:  # somebody else may have written them
             with suppress(Refused):  # it is known already, too old to matter, or no valid vote
                 self._context.checks.vote(self._context.head.roster.electors, vote)
-                self._blocks.wanted.add(vote.block_hash)
+                if vote.voter == self._context.me:
+                    self._blocks.wanted.add(vote.block_hash)
                 agreement.ballots.add(vote, attempt)
 
     def _cast(self, cast: Cast) -> None:
@@ -208,6 +209,8 @@ class Voting:
             turnout=turnout(context, entry) if measures and entry is not None else None,
         )
         context.note_own(vote)
+        if cast.grounds:
+            context.emit(Persist(cast.grounds))
         polka, settled = self.agreement.ballots.polka(cast.attempt), context.ledger.certificate
         context.write_journal(context.journal.with_vote(vote, polka, settled))
         context.emit(Persist((vote,)), Publish(VoteMessage(vote)))

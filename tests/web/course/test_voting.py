@@ -65,6 +65,20 @@ def test_votes_of_certificates_and_of_nodes_are_put_together(net: Path) -> None:
     assert (found.places, found.drawn_ms) == ((0.0, 40.0, 80.0, 1000.0), 250)
 
 
+def test_a_vote_that_several_nodes_keep_is_shown_once(net: Path) -> None:
+    """A node keeps votes of others, too, if its own rest on them."""
+    other = (LATE + 1) % 4
+    with Store.open(net / f"node-{LATE}" / "chain") as late:
+        votes = list(late.votes(2))
+        given_up = sign_vote(KEYS[other], late.genesis.chain_id, (2, 0, int(VoteKind.PREVOTE)), NIL)
+        late.append([given_up])
+    with Store.open(net / f"node-{other}" / "chain") as store:
+        store.append([*reversed(votes), given_up])
+    found = _voting(net, 2)
+    assert found.ballots[LATE].prevotes == found.ballots[LATE].precommits == ("no block", "this block in attempt 2")
+    assert (found.ballots[other].prevotes, found.watched) == (("no block",), 2)
+
+
 def test_members_without_a_known_vote_are_named(net: Path) -> None:
     found = _voting(net, 1)
     assert (found.unknown, found.watched) == ((MEMBERS[LATE],), 0)

@@ -1,8 +1,8 @@
-"""The voting on a height, as far as certificates and the nodes' own votes tell it.
+"""The voting on a height, as far as certificates and the votes that nodes keep tell it.
 
 A certificate has the precommits that made a quorum, each with its voter's clock. Prevotes, votes for no block, failed
-attempts and late votes are in no certificate: only the store of the node that signed them keeps them. A vote that
-precommits no block has no clock.
+attempts and late votes are in no certificate: only the store of the node that signed them keeps them, or one whose
+own votes rest on them. A vote that precommits no block has no clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class Voting:
     unknown: tuple[str, ...]
     """Addresses of the others that could vote; empty if there are none, or if it is not known who could."""
     watched: int
-    """Nodes whose own votes on the height are kept here."""
+    """Nodes whose votes on the height are kept here."""
     first_ms: int
     """The clock of the first precommit that is drawn, after the certificate's median."""
     places: tuple[float, ...]
@@ -61,40 +61,41 @@ class Voting:
 def voting(chain: Chain, view: BlockView, places: Mapping[str, int]) -> Voting:
     """The voting on a final block; ``places`` are the members' numbers."""
     assert view.certificate is not None, "a final block has a certificate"
-    own = _own_votes(chain, view.summary.height)
+    kept, nodes = _kept_votes(chain, view.summary.height)
     certified = {voter.member: voter for voter in view.voters}
     found = [
-        _ballot(member, certified.get(member), own.get(member, ()), view.summary.hash, view.certificate)
-        for member in sorted({*certified, *own}, key=lambda name: places.get(name, -1))
+        _ballot(member, certified.get(member), kept.get(member, ()), view.summary.hash, view.certificate)
+        for member in sorted({*certified, *kept}, key=lambda name: places.get(name, -1))
     ]
     clocks = sorted(ballot.ahead_ms for ballot in found if ballot.ahead_ms is not None)
     drawn = [clock_ms for clock_ms in clocks if abs(clock_ms) <= WRONG_CLOCK_MS] or [0]
     since_ms, span_ms = drawn[0], drawn[-1] - drawn[0]
-    unknown = {*(view.could_vote or ())} - {*certified, *own}
+    unknown = {*(view.could_vote or ())} - {*certified, *kept}
     return Voting(
         ballots=tuple(found),
         unknown=tuple(sorted(unknown, key=lambda name: places.get(name, -1))),
-        watched=len(own),
+        watched=nodes,
         first_ms=since_ms,
         places=tuple(round(WIDTH * (clock_ms - since_ms) / max(1, span_ms), 1) for clock_ms in drawn),
         drawn_ms=span_ms,
     )
 
 
-def _own_votes(chain: Chain, height: int) -> dict[str, list[Vote]]:
-    """The votes that each folder's node signed, by its address.
+def _kept_votes(chain: Chain, height: int) -> tuple[dict[str, list[Vote]], int]:
+    """The votes that folders keep, by their voters' addresses, and the number of nodes that keep any.
 
-    Votes of others that nodes saw would be added here, if folders kept them.
+    A node keeps its own, and those of others on which they rest: one vote may be in several folders.
     """
-    found = dict[str, list[Vote]]()
+    found, nodes = dict[str, dict[Vote, None]](), set[str]()
     for holder in chain.holders:
         try:
             store, _ = holder.look()
             for vote in store.votes(height):
-                found.setdefault(address(vote.voter), []).append(vote)
+                found.setdefault(address(vote.voter), {})[vote] = None
+                nodes.add(holder.address or str(holder.place.folder))
         except ChainError:
             continue
-    return found
+    return {voter: sorted(votes, key=lambda vote: vote.slot) for voter, votes in found.items()}, len(nodes)
 
 
 def _ballot(

@@ -21,6 +21,7 @@ from fedchain.network.messages import (
     VoteMessage,
 )
 from fedchain.node.core.effects import Tell
+from fedchain.node.core.events import MessageReceived
 from fedchain.node.core.notices import NotBelieved
 from fedchain.node.core.voting.ballot import ATTEMPTS_AHEAD
 from fedchain.node.core.voting.journal import Journal
@@ -29,7 +30,7 @@ from fedchain.node.core.voting.voting import EARLY_MAX
 from tests.support.chain.builders import ChainBuilder, genesis, keys
 from tests.support.chain.changes import living_genesis
 from tests.support.chain.forgeries import FORGED, Forge
-from tests.support.node.driver import check_promises
+from tests.support.node.driver import Federation, check_agreement, check_promises
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 
@@ -238,6 +239,58 @@ def test_votes_of_earlier_attempts_are_shown_again_after_a_crash() -> None:
     assert shown == {(PREVOTE, 0), (PRECOMMIT, 0), (PREVOTE, 1)}
     asked = GetVotes(1, PRECOMMIT, 0, stage.holds(stage.me))
     assert [answer.vote.block_hash for answer in sent(stage.receive(asked), VoteMessage)] == [NIL]
+
+
+def test_the_votes_by_which_a_member_gave_up_a_block_or_an_attempt_outlive_its_process() -> None:
+    """A liar shows its votes to one member, which goes on by them; the others need them, and it says them no more."""
+    stage = Stage(genesis(4), contributes=False)
+    honest, _, liar = stage.others
+    for voter, block_hash in zip(stage.others, (sha256(b"a block"), NIL, NIL), strict=True):
+        effects = stage.vote(block_hash, [voter])
+    assert votes(effects) == [(PRECOMMIT, 0, NIL)], "no block can have a quorum any more"
+    stage.restart()
+    ballot = stage.node.voting.agreement.ballots.ballot
+    assert ballot(0, PREVOTE).first.keys() == {*stage.others}
+    stage.wait(LISTENING_MS / 1_000)
+    stage.vote(NIL, [honest, liar], PRECOMMIT)
+    assert stage.node.voting.agreement.attempt == 1
+    assert votes(stage.wait(10)) == [(PREVOTE, 1, NIL)]
+    stage.restart()
+    ballot = stage.node.voting.agreement.ballots.ballot
+    assert ballot(0, PRECOMMIT).first.keys() == {stage.me, honest, liar}
+    asked = GetVotes(1, PRECOMMIT, 0, stage.holds(liar))
+    assert [answer.vote.voter for answer in sent(stage.receive(asked), VoteMessage)] == [liar]
+    assert not [item for item in stage.victim.notices if isinstance(item, NotBelieved)]
+    check_promises(stage.victim)
+
+
+def test_a_vote_that_one_member_alone_has_heard_holds_up_nobody_once_that_has_restarted() -> None:
+    """Without a prevote of its own it gave the attempt up by a liar's, which is silent from then on."""
+    federation = Federation(genesis(4, phase_timeout_ms=2_000), seed=1, silent=[3], miners=[0, 1])
+    federation.drop = lambda sender, receiver, message: isinstance(message, CandidateMessage)
+    third = federation.peers[2]
+    federation.run(lambda: third.node.voting.agreement.attempt == 0)
+    liar, chain_id = keys(4)[3], federation.genesis.chain_id
+    vote = sign_vote(liar, chain_id, (1, 0, int(PREVOTE)), NIL)
+    federation.feed(third, MessageReceived(liar.public_key, VoteMessage(vote)))
+    assert [known.slot for known in third.journal.votes] == [(1, 0, int(PRECOMMIT))]
+    federation.crash(2)
+    federation.drop = lambda sender, receiver, message: False
+    federation.restart(2)
+    federation.run_to_height(2, 60)
+    check_agreement(federation)
+
+
+def test_the_votes_of_those_whom_a_member_followed_to_an_attempt_outlive_its_process() -> None:
+    """However far that is."""
+    stage, far = Stage(genesis(4), contributes=False), 2 * ATTEMPTS_AHEAD
+    stage.vote(NIL, stage.others[:2], attempt=far)
+    assert stage.node.voting.agreement.attempt == far
+    assert votes(stage.wait(200))[0] == (PREVOTE, far, NIL)
+    stage.restart()
+    ballot = stage.node.voting.agreement.ballots.ballot(far, PREVOTE)
+    assert ballot.first.keys() == {stage.me, *stage.others[:2]}
+    check_promises(stage.victim)
 
 
 def test_what_is_stored_was_said_although_the_journal_is_lost() -> None:
