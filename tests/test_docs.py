@@ -207,7 +207,7 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 def test_quorums_in_words_are_computed() -> None:
     byzantine, crash = FaultModel.BYZANTINE, FaultModel.CRASH
-    guide = (DOCS / "guides" / "network.md").read_text(encoding="utf-8")
+    guide = " ".join((DOCS / "guides" / "network.md").read_text(encoding="utf-8").split())
     quorums = ", ".join(f"{NUMBERS[byzantine.quorum(n)]} of {NUMBERS[n]}" for n in (3, 6, 10))
     assert f"of them up: {quorums}." in guide
     assert f"more than half, {NUMBERS[crash.quorum(10)]} of ten," in guide
