@@ -92,15 +92,7 @@ def test_what_comes_late_of_recomputing_one_block_is_not_held_against_another(mo
     stage = Stage(genesis(4, contributors_per_round=2, retention_blocks=8), replays=True, contributes=False)
     blocks = [stage.chain.extend(posts=None if number % 2 else ()) for number in (1, 2, 3, 4)]
     stage.victim.store.append([Contents(stage.chain.contents)])
-    jobs, carry_out = list[Recompute](), stage.victim.carry_out
-
-    def hold_back(effect: Effect) -> None:
-        if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
-            jobs.append(effect.job)
-        else:
-            carry_out(effect)
-
-    monkeypatch.setattr(stage.victim, "carry_out", hold_back)
+    jobs = _held_back(stage, monkeypatch)
 
     def finish(job: Recompute) -> None:
         stage.handle(Computed(job, Checks(stage.genesis, stage.chain.rules).run(job)))
@@ -125,18 +117,10 @@ def test_what_a_candidate_leaves_behind_is_not_held_against_the_block_that_is_fi
 ) -> None:
     """Both stand on one head, and both are being recomputed."""
     monkeypatch.setattr(SumRules, "is_slow_to_check", lambda *_: True)
-    stage, jobs = Stage(genesis(6), replays=True, contributes=False), list[Recompute]()
+    stage = Stage(genesis(6), replays=True, contributes=False)
     block, rival = stage.block(without=[stage.me]), stage.block(without=[stage.me, stage.others[0]])
     stage.victim.store.append([Contents(stage.chain.contents)])
-    carry_out = stage.victim.carry_out
-
-    def hold_back(effect: Effect) -> None:
-        if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
-            jobs.append(effect.job)
-        else:
-            carry_out(effect)
-
-    monkeypatch.setattr(stage.victim, "carry_out", hold_back)
+    jobs = _held_back(stage, monkeypatch)
     stage.receive(CandidateMessage(rival))
     _claim(stage, block, 1)
     _hand_out(stage, block)
@@ -145,6 +129,20 @@ def test_what_a_candidate_leaves_behind_is_not_held_against_the_block_that_is_fi
         stage.handle(Computed(job, Checks(stage.genesis, stage.chain.rules).run(job)))
         assert stage.node.head.height == height
     assert not [notice for notice in stage.victim.notices if isinstance(notice, Contradicted)]
+
+
+def _held_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[Recompute]:
+    """Aggregates that a node has asked for since, which nobody recomputes."""
+    jobs, carry_out = list[Recompute](), stage.victim.carry_out
+
+    def hold_back(effect: Effect) -> None:
+        if isinstance(effect, Compute) and isinstance(effect.job, Recompute):
+            jobs.append(effect.job)
+        else:
+            carry_out(effect)
+
+    monkeypatch.setattr(stage.victim, "carry_out", hold_back)
+    return jobs
 
 
 def _with_a_late_post(retention_blocks: int) -> tuple[Stage, list[Block]]:
