@@ -166,7 +166,9 @@ def test_the_words_of_a_member_s_former_key_alarm_nobody() -> None:
     change = sign_rekey(former, following, stage.genesis.chain_id, sequence=0, until=UNTIL)
     stage.final(stage.adopt(stage.block(changes=[change])))
     others = nobodys(stage.a_vote(stage.others[0], NIL, PREVOTE))
-    stage.victim.store.append([stage.a_vote(stage.me, NIL, PREVOTE), others])
+    stage.victim.store.append(
+        [stage.a_vote(stage.me, NIL, PREVOTE), post(former, stage.genesis, 2, payload(9)), others]
+    )
     stage.victim.key, stage.victim.journal = following, Journal()
     stage.victim.effects.clear()
     stage.restart()
