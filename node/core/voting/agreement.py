@@ -9,7 +9,7 @@ first has a *leader*, and its prevote is the proposal. The names are the paper's
 Pure: ``Candidates`` tells the held and preferred blocks, votes leave as ``Cast``, and the caller passes the time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,7 +18,7 @@ from fedchain.chain.exceptions import Refused
 from fedchain.chain.vote import NIL, Vote, VoteKind
 from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PublicKey
-from fedchain.node.core.voting.ballot import Ballot, Ballots
+from fedchain.node.core.voting.ballot import Ballots
 
 TIMEOUT_MS_MAX = 60_000
 """Limit in milliseconds of the timeouts, which grow with the attempt."""
@@ -163,9 +163,9 @@ class Agreement:
         if now_ms >= self._gather_until_ms or self._candidates.is_complete(preferred):
             self._start(0, now_ms)
 
-    def _start(self, attempt: int, now_ms: int, entered: tuple[Vote, ...] = ()) -> None:
+    def _start(self, attempt: int, now_ms: int, entered: Collection[Vote] = ()) -> None:
         self.attempt = attempt
-        self._entered = entered if attempt > 0 else ()  # all are in the first one
+        self._entered = tuple(entered) if attempt > 0 else ()  # all are in the first one
         self._prevoted = self._precommitted = False
         # After a failed attempt, candidates and quorums get some time to reach the leader, and its prevote as much.
         waits = 0 if attempt == 0 else 1 if self._leader(attempt) == self._me else 2
@@ -173,15 +173,16 @@ class Agreement:
         self._nil_prevote_ms = now_ms + self.timeout_ms(attempt)
         self._nil_precommit_ms = self._next_attempt_ms = None
         self.ballots.reach(attempt)
-        for vote in entered:
-            with suppress(Refused):  # as a rule it is held; one from far ahead was not
-                self.ballots.add(vote, attempt)
 
     def _step(self, now_ms: int) -> bool:
         """Apply one rule, if one applies now; returns whether one did."""
         later = self.ballots.attempt_of(self._faulty + 1)
         if later > self.attempt:  # an honest member is there
-            self._start(later, now_ms, self.ballots.ahead(later))
+            ahead = self.ballots.ahead(later)
+            self._start(later, now_ms, ahead)
+            for vote in ahead:
+                with suppress(Refused):  # as a rule it is held; one from far ahead was not
+                    self.ballots.add(vote, later)
             return True
         if self.attempt < 0:
             return False
@@ -236,14 +237,14 @@ class Agreement:
             self._vote(VoteKind.PRECOMMIT, polka.block_hash)
             return True
         if self._gives_up(VoteKind.PREVOTE, now_ms):
-            self._vote(VoteKind.PRECOMMIT, NIL, self.ballots.ballot(self.attempt, VoteKind.PREVOTE))
+            self._vote(VoteKind.PRECOMMIT, NIL, self.ballots.ballot(self.attempt, VoteKind.PREVOTE).first.values())
             return True
         return False
 
     def _next(self, now_ms: int) -> bool:
         if self.ballots.decision is None and self._gives_up(VoteKind.PRECOMMIT, now_ms):
             given_up = self.ballots.ballot(self.attempt, VoteKind.PRECOMMIT).first
-            self._start(self.attempt + 1, now_ms, tuple(given_up.values()))
+            self._start(self.attempt + 1, now_ms, given_up.values())
             return True
         return False
 
@@ -262,13 +263,12 @@ class Agreement:
             due_ms = self._next_attempt_ms = due_ms if self._next_attempt_ms is None else self._next_attempt_ms
         return now_ms >= due_ms
 
-    def _vote(self, kind: VoteKind, block_hash: Hash, given_up: Ballot | None = None) -> None:
+    def _vote(self, kind: VoteKind, block_hash: Hash, given_up: Collection[Vote] = ()) -> None:
         self._prevoted = True  # after a precommit no prevote is cast
         if kind is VoteKind.PREVOTE:
             self._gather_until_ms = self._nil_prevote_ms = None
         else:
             self._precommitted = True
             self._nil_prevote_ms = self._gather_until_ms = self._nil_precommit_ms = None
-        lacking = () if given_up is None else given_up.first.values()
-        self._cast.append(Cast(kind, self.attempt, block_hash, (*self._entered, *lacking)))
+        self._cast.append(Cast(kind, self.attempt, block_hash, (*self._entered, *given_up)))
         self._entered = ()
