@@ -8,10 +8,10 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec
 
 import anyio
 from anyio.abc import TaskGroup
@@ -20,8 +20,6 @@ from fedchain.chain.block import Header
 from fedchain.chain.exceptions import Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.membership.change import Change
-from fedchain.chain.storage.store import Record
-from fedchain.crypto.hashing import Hash
 from fedchain.crypto.keys import PrivateKey, PublicKey
 from fedchain.network.messages import GossipMessage, Message, Question
 from fedchain.network.network import Network
@@ -44,7 +42,6 @@ from fedchain.node.core.node import Node
 from fedchain.node.core.notices import Notice
 from fedchain.node.core.parts import Conduct
 from fedchain.node.core.reception import TICK_MS
-from fedchain.node.core.voting.journal import Journal
 from fedchain.node.operating.report import Links, log_notice, report
 from fedchain.node.operating.standing import standstill
 from fedchain.node.shell.activity import Activity
@@ -59,6 +56,8 @@ from fedchain.node.shell.verbs import Verbs
 from fedchain.node.workers.supervisor import MiningWorker
 
 log = logging.getLogger("fedchain.node")
+
+P = ParamSpec("P")
 
 WAITING_MAX = 256
 """Waiting effects, mostly for the disk, from which on questions are left unanswered; each answer holds a chunk."""
@@ -124,10 +123,11 @@ class Service:
         self._contributor = Contributor(
             self.node, self.me, training, self.activity, self._lookout, self.handle, self._tell
         )
+        commit = self._noted(disk.commit)
         verbs = Verbs(
-            store=self._store,
-            retain=self._retain,
-            keep_parts=self._keep_parts,
+            store=commit,
+            retain=self._noted(disk.retain),
+            keep_parts=self._noted(disk.keep_parts),
             publish=contact.network.publish,
             send=contact.network.send,
             train=partial(self._start, self._contributor.contribute),
@@ -138,7 +138,7 @@ class Service:
             tell=self._tell,
             stop=_stop,
         )
-        self._queue = EffectQueue(self._store, verbs.carry_out)
+        self._queue = EffectQueue(commit, verbs.carry_out)
         self._head_moved = anyio.Event()
         self.asks: Callable[[], str] = lambda: ""
         """How the request for a place stands, for a peer that has none yet."""
@@ -246,17 +246,14 @@ class Service:
         brings_forward = found is Verdict.ACCEPT and self.node.head is not before
         return Verdict.PROGRESS if brings_forward and not isinstance(message, GossipMessage) else found
 
-    async def _store(self, records: Sequence[Record], journal: Journal | None) -> None:
-        with self.activity.writing():
-            await self._disk.commit(records, journal)
+    def _noted(self, write: Callable[P, Awaitable[None]]) -> Callable[P, Awaitable[None]]:
+        """A write to the disk that is noted as long as it lasts."""
 
-    async def _retain(self, needed: Collection[Hash]) -> None:
-        with self.activity.writing():
-            await self._disk.retain(needed)
+        async def noted(*arguments: P.args, **named: P.kwargs) -> None:
+            with self.activity.writing():
+                await write(*arguments, **named)
 
-    async def _keep_parts(self, needed: frozenset[Hash]) -> None:
-        with self.activity.writing():
-            await self._disk.keep_parts(needed)
+        return noted
 
     def _mine(self, header: Header) -> None:
         if self.node.is_mining(header):  # the head may have moved while the effect waited
