@@ -18,7 +18,10 @@ NEEDED = ("genesis", "key", "data")
 LOG_FORMATS = ("text", "json")
 """Forms of log lines."""
 
-MAY_PASS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a disk without room."""
+
+MAY_PASS = FULL | {errno.EIO}
 """Errors of a disk that has no room, or does not answer: with a later start it may."""
 
 

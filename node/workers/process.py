@@ -41,7 +41,7 @@ from fedchain.learning.executors.executor import Answer, Question
 from fedchain.learning.executors.inbox import CONTRIBUTE, FORESEE, Inbox
 from fedchain.learning.executors.remembering import Remembering
 from fedchain.learning.worker.contribution import Contribution
-from fedchain.node.config import NodeConfigError
+from fedchain.node.config import FULL, NodeConfigError
 from fedchain.node.founding.genesis_file import read_genesis
 from fedchain.node.operating.preflight import UMASK
 from fedchain.node.workers.frames import PipeBroken, read_frame, take_over, write_frame
@@ -55,9 +55,6 @@ It takes effect because a worker stays in its node's session: Linux schedules se
 ("autogroup", see sched(7)), and applies niceness only within a session. With all three busy on one core, the node gets
 89 %, training 10 % and mining 1 %; in separate sessions each got a third. To other programs the three count as one.
 """
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a disk without room."""
 
 REFUSED = FULL | {errno.EFBIG, errno.EIO, errno.EROFS}
 """Errors of a disk that refuses: no line of a program is to blame, so none is shown."""
