@@ -6,8 +6,10 @@ from starlette.testclient import TestClient
 
 from fedchain.chain.storage.sqlite import Store
 from fedchain.crypto.address import address
-from fedchain.files.layout import TIMELINE_FILE
+from fedchain.files.layout import METRICS_FILE, TIMELINE_FILE
 from fedchain.node.shell.timeline import SeenBlock, TimelineFile, TrainingResult
+from fedchain.web.measured import MeasuredFile
+from fedchain.web.seen import SeenFile
 from tests.support.chain.builders import ChainBuilder
 from tests.support.web.builders import write_run
 from tests.support.web.pages import chain as chain
@@ -52,6 +54,26 @@ def test_measurements_that_are_damaged_are_left_out(tmp_path: Path, chain: Chain
     shown = TestClient(site(folder).app, base_url=HOME).get("/run/rounds")
     assert shown.status_code == 200
     assert "50.0 %" in shown.text
+
+
+def test_measurements_are_joined_anew_where_a_file_has_changed_alone(tmp_path: Path) -> None:
+    """Folders are looked at several times a second, and a timeline of weeks has thousands of lines."""
+    timeline, seen = TimelineFile(tmp_path / TIMELINE_FILE), SeenFile(tmp_path, 4)
+    measured = MeasuredFile(tmp_path, seen)
+    found = []
+    for number in range(1, 3):
+        timeline.add(SeenBlock(number, "ab", 100, 200, (), TrainingResult(number, number / 10, None)))
+        for _ in range(2):
+            seen.look()
+            measured.look()
+            found.append(measured.rounds)
+    accuracies = [[item.values["taa"] for item in rounds.values()] for rounds in found]
+    assert accuracies == [[0.1], [0.1], [0.1, 0.2], [0.1, 0.2]]
+    (tmp_path / METRICS_FILE).write_text('{"round": 1, "tal": 0.75}', encoding="utf-8")
+    measured.look()
+    found.append(measured.rounds)
+    assert found[-1][1].values == {"tal": 0.75, "taa": 0.1}
+    assert len({id(rounds) for rounds in found}) == 3
 
 
 def test_a_file_that_is_written_anew_makes_new_pages(tmp_path: Path, chain: ChainBuilder) -> None:

@@ -53,13 +53,16 @@ class MeasuredFile:
     _file: tuple[int, int] | None = None
     _members_file: tuple[int, int] | None = None
     _links_file: tuple[int, int] | None = None
+    _joined: object = None  # the files that `rounds` are of
 
     def look(self) -> None:
         """Read the file as it is now, and add the timeline's values. Lines that cannot be read are left out."""
         self._read()
         self._read_members()
         self._read_links()
-        rounds = dict(self._told)
+        if (files := (self._file, self.seen.version)) == self._joined:
+            return  # folders are looked at several times a second, and a timeline of weeks has thousands of lines
+        self._joined, rounds = files, dict(self._told)
         for number, training in self.seen.trainings.items():
             found = (("taa", training.accuracy), ("epsilon", training.epsilon))
             known = rounds[number].values if number in rounds else {}
