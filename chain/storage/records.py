@@ -90,7 +90,8 @@ class Records:
 
     def candidates(self) -> Iterator[Block]:
         """See :class:`Storage`."""
-        where = "WHERE height > (SELECT coalesce(max(height), 0) FROM states) ORDER BY sequence"
+        # Own ones are kept for ever: by its index, those of earlier heights are passed over without being read.
+        where = "WHERE is_own IN (0, 1) AND height > (SELECT coalesce(max(height), 0) FROM states) ORDER BY sequence"
         found: Iterator[Candidate] = self._read(CANDIDATES, where)
         return (candidate.block for candidate in found)
 
@@ -106,7 +107,8 @@ class Records:
 
     def posts(self, round_number: int) -> Iterator[Post]:
         """See :class:`Storage`."""
-        return self._read(POSTS, "WHERE round >= ? ORDER BY sequence", round_number)
+        # The sign has SQLite sort what it finds; otherwise it would read all own posts, which are in order already.
+        return self._read(POSTS, "WHERE round >= ? ORDER BY +sequence", round_number)
 
     # Questions that people ask; a node does not need the answers.
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -93,15 +93,38 @@ def read_head(connection: sqlite3.Connection) -> Final | None:
     return replace(final, state=data)
 
 
-def find_base(connection: sqlite3.Connection, height: int) -> int:
-    """Lowest height from which on every block up to the one at ``height`` is there and follows the one before it."""
+class Linked(NamedTuple):
+    """Blocks of which each was found to follow the one before it."""
+
+    base: int
+    """Height of the lowest one."""
+    top: int
+    """Height of the highest one."""
+    hash: Hash
+    """32 bytes: the highest one; empty if it is not held."""
+
+
+def find_base(connection: sqlite3.Connection, height: int, known: Linked | None = None) -> int:
+    """Lowest height from which on every block up to the one at ``height`` is there and follows the one before it.
+
+    Where ``known`` blocks lie on the way, they are counted alone: one that was missing would be found so.
+    """
     query = "SELECT height, hash, parent_hash FROM finals INDEXED BY outline WHERE height <= ? ORDER BY height DESC"
     base, parent = height + 1, None
     for place, block_hash, parent_hash in connection.execute(query, (height,)):
         if place != base - 1 or (parent is not None and block_hash != parent):
             break
+        if known is not None and (place, block_hash) == (known.top, known.hash) and _are_held(connection, known):
+            return find_base(connection, known.base)
         base, parent = place, parent_hash
     return base
+
+
+def find_linked(connection: sqlite3.Connection, known: Linked | None) -> Linked:
+    """The blocks from the base to the head, given those of an earlier look."""
+    top = head_height(connection)
+    row = connection.execute("SELECT hash FROM finals INDEXED BY outline WHERE height = ?", (top,)).fetchone()
+    return Linked(find_base(connection, top, known), top, b"" if row is None else row[0])
 
 
 def stored_state(connection: sqlite3.Connection, genesis: Genesis, height: int) -> State | None:
@@ -184,6 +207,13 @@ def replay(connection: sqlite3.Connection, genesis: Genesis, state: State, last:
             return
         yield Step(state, block, after)
         state = after
+
+
+def _are_held(connection: sqlite3.Connection, blocks: Linked) -> bool:
+    """Whether none of the blocks is missing."""
+    query = "SELECT count(*) FROM finals INDEXED BY outline WHERE height BETWEEN ? AND ?"
+    (count,) = connection.execute(query, (blocks.base, blocks.top)).fetchone()
+    return bool(count == blocks.top - blocks.base + 1)
 
 
 def _top_height(connection: sqlite3.Connection) -> int:

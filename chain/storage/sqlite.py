@@ -32,12 +32,13 @@ from fedchain.chain.storage.database import (
     connect,
     disk_errors,
     read_genesis,
+    snapshot,
     stillness,
     take_place,
     transaction,
 )
 from fedchain.chain.storage.records import Records
-from fedchain.chain.storage.recovery import STATE_INTERVAL, find_base, head_height, recover
+from fedchain.chain.storage.recovery import STATE_INTERVAL, Linked, find_base, find_linked, head_height, recover
 from fedchain.chain.storage.rows import FINALS, STATES, RowRecord, to_row
 from fedchain.chain.storage.store import Candidate, Contents, Final, Record
 from fedchain.chain.vote import Vote
@@ -71,6 +72,7 @@ class Store(Records):
         self._contents = ContentTable(folder, reader, self._writer, is_durable=is_durable)
         self._spools = SpoolFolder(spool_path(folder))
         self._base = 1  # a read-only store looks it up each time: the writer goes on
+        self._linked: Linked | None = None  # what it found there last
         if writer is not None:
             self._recover()
 
@@ -175,8 +177,9 @@ class Store(Records):
         """See :class:`Storage`."""
         base = self._base
         if self._reader is self._writer:
-            with disk_errors(self.folder):
-                base = find_base(self._reader, head_height(self._reader))
+            with disk_errors(self.folder), snapshot(self._reader):
+                self._linked = find_linked(self._reader, self._linked)
+            base = self._linked.base
         return max([base, *(int(key) + 1 for table, key, *_ in tuple(self._damaged) if table == FINALS.name)])
 
     def content(self, content_hash: Hash) -> bytes | None:

@@ -8,7 +8,7 @@ import pytest
 from fedchain.chain.encoding import encode
 from fedchain.chain.exceptions import StoreCorrupt
 from fedchain.chain.storage.sqlite import Store
-from fedchain.chain.storage.store import Final
+from fedchain.chain.storage.store import Candidate, Final
 from tests.support.chain.builders import ChainBuilder
 from tests.support.chain.stored import BLOCKS, DAMAGE, execute, finals_of, records_of, warnings
 from tests.support.chain.stored import chain as chain
@@ -62,6 +62,22 @@ def test_a_damaged_statement_is_left_out_and_can_be_written_again(
         assert f"{folder}: {table} row with" in warnings(caplog)[0]
         store.append(records)
         assert held(store) == before
+
+
+def test_a_start_reads_no_own_statement_of_earlier_heights(folder: Path, chain: ChainBuilder) -> None:
+    """They are kept for ever, and those of months would take a disk minutes."""
+    tip, ran = chain.blocks[chain.tip], list[str]()
+    with Store.open(folder) as store:
+        store.append([Candidate(record.block, True) for record in finals_of(chain)])
+        store.append([post for record in finals_of(chain) for post in record.block.transactions])
+        store._reader.set_trace_callback(ran.append)
+        assert list(store.candidates()) == [tip]
+        assert list(store.posts(tip.header.round))[-1] in tip.transactions
+        assert all(vote.block_hash == tip.hash for vote in store.votes(tip.header.height))
+        store._reader.set_trace_callback(None)
+        steps = [step[3] for statement in ran for step in store._reader.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    assert len(ran) == 3
+    assert not [step for step in steps if step.startswith(b"SCAN")]
 
 
 def test_the_index_of_final_blocks_answers_without_the_blocks(folder: Path, chain: ChainBuilder) -> None:

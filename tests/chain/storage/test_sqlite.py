@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,6 +212,38 @@ def test_who_joins_late_keeps_the_first_state(tmp_path: Path, chain: ChainBuilde
         store.append([chain.final(chain.blocks[chain.tip])])
         assert (store.base(), store.state_before(3), store.state_before(7)) == (3, None, state_of(records[6], chain))
     assert ask(tmp_path, "SELECT height FROM states") == [4, BLOCKS + 1]
+
+
+def test_a_reader_looks_at_new_blocks_alone_for_the_base(tmp_path: Path, chain: ChainBuilder) -> None:
+    """An explorer asks with each change, also over a chain of months. A base falls, and it rises where one is lost."""
+    records, rows = finals_of(chain), list[tuple[Any, ...]]()
+
+    def note(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows.append(row)
+        return row
+
+    def base_of(store: Store) -> tuple[int, int]:
+        """The base, and the number of rows that it took."""
+        rows.clear()
+        store._reader.row_factory = note
+        return store.base(), len(rows)
+
+    with Store.create(tmp_path, GENESIS) as node, Store.open(tmp_path, read_only=True) as reader:
+        assert base_of(reader)[0] == 1
+        node.append(records[3:])
+        (base, first), (again, second) = base_of(reader), base_of(reader)
+        assert (base, again) == (4, 4)
+        assert second < first - 2
+        node.append([chain.final(chain.blocks[chain.tip]), replace(records[2], state=b"")])
+        assert base_of(reader) == (3, second + 2)
+        node.append([replace(record, state=b"") for record in records[:2]])
+        assert base_of(reader)[0] == 1
+        execute(tmp_path, "DELETE FROM finals WHERE height = 5")
+        assert base_of(reader)[0] == 6
+        execute(tmp_path, "DELETE FROM finals WHERE height = ?", BLOCKS + 1)
+        assert base_of(reader)[0] == BLOCKS + 2
+        node.append([replace(chain.final(chain.blocks[chain.tip]), state=b""), replace(records[4], state=b"")])
+        assert base_of(reader)[0] == 1
 
 
 def state_of(record: Final, chain: ChainBuilder) -> State:
