@@ -3,13 +3,14 @@
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 
 from fedchain.allocator import return_large_blocks
 from fedchain.chain.exceptions import (
@@ -62,6 +63,9 @@ from fedchain.node.shell.timeline import TimelineFile
 from fedchain.node.workers.local import Local
 from fedchain.node.workers.supervisor import Seat, TrainingWorker, WorkerFailed, WorkerStopped
 from fedchain.wording import first_error
+
+if TYPE_CHECKING:  # libp2p and trio are imported where they are needed
+    from fedchain.network.libp2p.network import Libp2pNetwork
 
 log = logging.getLogger("fedchain.node")
 
@@ -125,7 +129,7 @@ def run_node(
         validate_wait(config, len(genesis.members), store.height())
         checks = Checks(genesis, rules_of(genesis, store.spools), failures=LoggedFailures())
         disk = Disk(store, journal, PartFolder(folder / PARTS), TimelineFile(folder / TIMELINE_FILE))
-        serve = partial(_serve, config, genesis, joining, checks, disk, secrets, audience)
+        serve = partial(_serve, _Premises(config, genesis, joining, checks, disk, secrets, audience))
         has_next = anyio.run(serve, backend="trio")
         while joining.caller.turn():
             has_next = anyio.run(serve, backend="trio")
@@ -202,113 +206,129 @@ def open_store(folder: Path, genesis: Genesis) -> Store:
         raise NodeFailed(str(error)) from None
 
 
-async def _serve(
-    config: NodeConfig,
-    genesis: Genesis,
-    joining: Joining,
-    checks: Checks,
-    disk: Disk,
-    secrets: Mapping[str, bytes],
-    audience: Audience,
-) -> bool:
-    """Run the node of :func:`run_node` until it ends or has to call the others under another key; returns the same."""
-    # trio and libp2p are imported only here, where they are needed
-    from fedchain.network.libp2p.addresses import InvalidBootstrap, parse_bootstrap
-    from fedchain.network.libp2p.network import ListenError, open_network
+@dataclass(frozen=True, slots=True)
+class _Premises:
+    """The things from which a node is put together, the same under whichever key it calls the others."""
 
-    key, invitation = joining.key, joining.invitation
-    folder, manager = Path(config.data), audience.manager
-    running, goes_on = list[Service](), False
-    departure = Departure(
-        Ending(config.stop_accuracy, config.stop_patience), exits_when_finished=config.exit_when_finished
-    )
-    seat = Seat(genesis.index.get(key.public_key, -1), ())
-    training = TrainingWorker(
-        Path(config.genesis).absolute(),
-        folder,
-        seat,
-        Local(config.data_dir, config.task, config.device, config.weights),
-        secrets_path(Path(config.key), genesis.chain_id),
-        secrets,
-    )
-    limits = limits_of(genesis, checks.rules)
+    config: NodeConfig
+    genesis: Genesis
+    joining: Joining
+    checks: Checks
+    disk: Disk
+    secrets: Mapping[str, bytes]
+    """Those that its member was dealt."""
+    audience: Audience
+
+    @property
+    def folder(self) -> Path:
+        """The node's folder."""
+        return Path(self.config.data)
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of its network."""
+        return limits_of(self.genesis, self.checks.rules)
+
+    def training(self, seat: Seat) -> TrainingWorker:
+        """The process that trains for the member in ``seat``."""
+        config = self.config
+        return TrainingWorker(
+            Path(config.genesis).absolute(),
+            self.folder,
+            seat,
+            Local(config.data_dir, config.task, config.device, config.weights),
+            secrets_path(Path(config.key), self.genesis.chain_id),
+            self.secrets,
+        )
+
+    def network(self) -> AbstractAsyncContextManager["Libp2pNetwork"]:
+        """The network, not joined yet; raises InvalidBootstrap."""
+        from fedchain.network.libp2p.addresses import parse_bootstrap
+        from fedchain.network.libp2p.network import open_network
+
+        config, genesis = self.config, self.genesis
+        if genesis.version < CHANGES_VERSION:
+            for text in config.bootstrap:
+                parse_bootstrap(text, genesis.members)
+        return open_network(
+            self.joining.caller.key,
+            genesis.chain_id,
+            genesis.members,
+            listen=config.listen,
+            bootstrap=(*config.bootstrap, *_places_of(self.joining.invitation)),
+            announce=config.announce,
+            folder=self.folder,
+            limits=self.limits,
+        )
+
+    def service(self, network: "Libp2pNetwork", training: TrainingWorker) -> Service:
+        """The service of the node in a network that it has joined."""
+        config, invitation = self.config, self.joining.invitation
+        conduct = Conduct(
+            replays=config.replay,
+            recent_size_max=config.recent_mib * 2**20,
+            wait_for=config.wait_for,
+            foresees=config.train_ahead,
+            waypoint=None if invitation is None or not invitation.height else invitation.waypoint,
+        )
+
+        def blame(member: PublicKey, reason: str) -> None:
+            network.blame(member, BLAME_REJECTED, reason)
+
+        contact = Contact(network, network, blame)
+        return Service(self.genesis, self.joining.key, self.checks, self.disk, contact, training, conduct)
+
+    def attend(self, service: Service, network: "Libp2pNetwork", tasks: TaskGroup) -> None:
+        """Start the tasks beside a service: those that end it, answer others, let newcomers in, or are one."""
+        config, genesis, joining, key = self.config, self.genesis, self.joining, self.joining.key
+        ending = Ending(config.stop_accuracy, config.stop_patience)
+        departure = Departure(ending, exits_when_finished=config.exit_when_finished)
+        tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
+        tasks.start_soon(joining.caller.wait, service, tasks.cancel_scope.cancel, self.limits.peers_wanted)
+        make_key = _cannot_change_keys if _was_dealt(genesis, key.public_key) else joining.next_key.make
+        requests = Requests(service, key, self.folder, network.known_places, places_max(genesis))
+        tasks.start_soon(answer_status, self.folder, service, network, Desk(service, key, requests, make_key))
+        if genesis.admission is not Admission.CLOSED:
+            network.welcome(requests.take)
+            tasks.start_soon(requests.follow)
+        if joining.invitation is not None:
+            newcomer = Newcomer(service, key, joining.invitation, network.knock)
+            service.asks = lambda: newcomer.standing
+            tasks.start_soon(newcomer.run)
+            tasks.start_soon(newcomer.check_chain)
+        if config.metrics:
+            tasks.start_soon(answer_metrics, config.metrics, service, network)
+        if self.audience.watch is not None:
+            tasks.start_soon(self.audience.watch, service)
+
+
+async def _serve(premises: _Premises) -> bool:
+    """Run the node of :func:`run_node` until it ends or has to call the others under another key; returns the same."""
+    joining, manager = premises.joining, premises.audience.manager
+    seat = Seat(premises.genesis.index.get(joining.key.public_key, -1), ())
+    training, running = premises.training(seat), list[Service]()
     try:
         async with anyio.create_task_group() as starting:
             scopes = [starting.cancel_scope]
             await starting.start(_stop_on_signal, scopes, manager)
-            if genesis.version < CHANGES_VERSION:
-                for text in config.bootstrap:
-                    parse_bootstrap(text, genesis.members)
-            async with (
-                open_network(
-                    joining.caller.key,
-                    genesis.chain_id,
-                    genesis.members,
-                    listen=config.listen,
-                    bootstrap=(*config.bootstrap, *_places_of(invitation)),
-                    announce=config.announce,
-                    folder=folder,
-                    limits=limits,
-                ) as network,
-                anyio.create_task_group() as tasks,
-            ):
+            async with premises.network() as network, anyio.create_task_group() as tasks:
                 scopes.append(tasks.cancel_scope)
-
-                def blame(member: PublicKey, reason: str) -> None:
-                    network.blame(member, BLAME_REJECTED, reason)
-
-                conduct = Conduct(
-                    replays=config.replay,
-                    recent_size_max=config.recent_mib * 2**20,
-                    wait_for=config.wait_for,
-                    foresees=config.train_ahead,
-                    waypoint=None if invitation is None or not invitation.height else invitation.waypoint,
-                )
-                contact = Contact(network, network, blame)
-                service = Service(genesis, key, checks, disk, contact, training, conduct)
+                service = premises.service(network, training)
                 log.info("listening on %s", ", ".join(network.listen_addresses()))
                 network.watch(service.on_peer)
                 tasks.start_soon(_inform, manager, training, service, seat)
-                tasks.start_soon(departure.wait, service, tasks.cancel_scope.cancel)
-                tasks.start_soon(joining.caller.wait, service, tasks.cancel_scope.cancel, limits.peers_wanted)
-                make_key = _cannot_change_keys if _was_dealt(genesis, key.public_key) else joining.next_key.make
-                requests = Requests(service, key, folder, network.known_places, places_max(genesis))
-                tasks.start_soon(answer_status, folder, service, network, Desk(service, key, requests, make_key))
+                premises.attend(service, network, tasks)
                 running.append(service)
-                if genesis.admission is not Admission.CLOSED:
-                    network.welcome(requests.take)
-                    tasks.start_soon(requests.follow)
-                if invitation is not None:
-                    newcomer = Newcomer(service, key, invitation, network.knock)
-                    service.asks = lambda: newcomer.standing
-                    tasks.start_soon(newcomer.run)
-                    tasks.start_soon(newcomer.check_chain)
-                if config.metrics:
-                    tasks.start_soon(answer_metrics, config.metrics, service, network)
-                if audience.watch is not None:
-                    tasks.start_soon(audience.watch, service)
                 await service.run()
             starting.cancel_scope.cancel()
     except ExceptionGroup as group:
-        # Not by `except*`: it would wrap in another group what two of its clauses raise, and Python before 3.11.4
-        # any one.
-        kinds = (ListenError, InvalidBootstrap, WorkerFailed, NodeConfigError, ChainError, KeyFileError)
-        mendable, others = group.split(lambda error: isinstance(error, kinds) or is_refused(error))
-        if mendable is None or others is not None:
-            raise
-        error = first_error(mendable)
-        if is_refused(error):  # libraries need threads, too
-            raise NodeFailed(NO_THREAD) from None
-        if isinstance(error, NotFree | WorkerStopped):
-            raise NodeFailed(str(error)) from None
-        if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):
-            raise NodeConfigError(str(error)) from None
-        goes_on = isinstance(error, NodeStopped) and bool(running) and _goes_on(joining, running[0])
-        if not goes_on:
-            raise ended_by(error) from None
+        error = _end_of(group)
+        if not (isinstance(error, NodeStopped) and running and _goes_on(joining, running[0])):
+            raise error from None
+        return True
     finally:
         await training.close()
-    return goes_on
+    return False
 
 
 def _goes_on(joining: Joining, service: Service) -> bool:
@@ -325,10 +345,29 @@ def _cannot_change_keys() -> PrivateKey:
     raise NodeConfigError("this member was dealt a share, which is sealed to its key: it cannot take another one")
 
 
-def ended_by(error: Exception) -> Exception:
-    """The error that ended a running node; NodeFailed if the disk refused, since starting it again may help."""
-    is_refusal = isinstance(error, StoreError | JournalError) and not isinstance(error, StoreCorrupt)
-    return NodeFailed(str(error)) if is_refusal else error
+def _end_of(group: ExceptionGroup[Exception]) -> Exception:
+    """The error that ended a running node, in the operator's terms; the group itself if it holds a fault of ours.
+
+    NodeFailed where starting the node again may help, as after a disk that refused or a thread that there was not.
+    """
+    # Not by `except*`: it would wrap in another group what two of its clauses raise, and Python before 3.11.4 any one.
+    from fedchain.network.libp2p.addresses import InvalidBootstrap
+    from fedchain.network.libp2p.network import ListenError
+
+    kinds = (ListenError, InvalidBootstrap, WorkerFailed, NodeConfigError, ChainError, KeyFileError)
+    mendable, others = group.split(lambda error: isinstance(error, kinds) or is_refused(error))
+    if mendable is None or others is not None:
+        return group
+    error = first_error(mendable)
+    if is_refused(error):  # libraries need threads, too
+        return NodeFailed(NO_THREAD)
+    if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreCorrupt):
+        return NodeFailed(str(error))
+    if isinstance(error, NotFree | WorkerStopped):
+        return NodeFailed(str(error))
+    if isinstance(error, ListenError | InvalidBootstrap | WorkerFailed):
+        return NodeConfigError(str(error))
+    return error
 
 
 def _places_of(invitation: Invitation | None) -> Iterator[str]:
