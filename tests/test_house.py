@@ -48,6 +48,7 @@ FOREIGN_PRIVATE = {
     "_make_wrapper_subclass": "the same",
     "_disabled_torch_function_impl": "the same",
     "_inbound_limiter": "libp2p has no other way to be told how many strangers may knock",
+    "_selector": "nor how many names of protocols are heard",
     "_run": "asyncio's loops call what is ready by it, and virtual time has turns of its own",
     "_custom_shell_complete": "typer passes it on to click, and lets nobody set it afterwards",
 }

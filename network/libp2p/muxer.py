@@ -7,7 +7,7 @@ import trio
 from libp2p.abc import ISecureConn
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.exceptions import MuxedStreamEOF
-from libp2p.stream_muxer.yamux.yamux import GO_AWAY_NORMAL, TYPE_GO_AWAY, YAMUX_HEADER_FORMAT, Yamux
+from libp2p.stream_muxer.yamux.yamux import GO_AWAY_NORMAL, TYPE_GO_AWAY, YAMUX_HEADER_FORMAT, Yamux, YamuxStream
 
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.sockets import READ_SIZE, Wire
@@ -94,7 +94,17 @@ class BoundedYamux(Yamux):
         """
         if n is not None and n > READ_SIZE:
             raise MuxedStreamEOF(f"{n} bytes are announced, at most {READ_SIZE} are allowed")
-        return await super().read_stream(stream_id, n)
+        try:
+            return await super().read_stream(stream_id, n)
+        finally:
+            if stream_id not in self.streams:  # a reader that waited for it has left another event there
+                self.stream_events.pop(stream_id, None)
+
+    def _finalize_stream_locked(self, stream: YamuxStream, *, fully_closed: bool) -> None:
+        """Forget a stream that has ended. The library keeps one with bytes that nobody will read for a minute."""
+        if stream.reset_received:
+            self.stream_buffers.pop(stream.stream_id, None)
+        super()._finalize_stream_locked(stream, fully_closed=fully_closed)
 
     async def _read_data_body(self, length: int) -> bytes:
         held = sum(map(len, self.stream_buffers.values()))

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from libp2p.abc import IMuxedConn, INetStream, INetwork, INotifee, IRawConnection, ISecureConn
+from libp2p.abc import IMultiselectCommunicator, IMuxedConn, INetStream, INetwork, INotifee, IRawConnection, ISecureConn
 from libp2p.abc import INetConn as Connection
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
-from libp2p.custom_types import TProtocol
+from libp2p.custom_types import StreamHandlerFn, TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.auto_connector import AutoConnector
@@ -22,7 +22,8 @@ from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
-from libp2p.protocol_muxer.exceptions import MultiselectError
+from libp2p.protocol_muxer.exceptions import MultiselectCommunicatorError, MultiselectError
+from libp2p.protocol_muxer.multiselect import DEFAULT_NEGOTIATE_TIMEOUT, Multiselect
 from libp2p.rcmgr import Direction
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as Noise
@@ -43,6 +44,10 @@ from fedchain.network.limits import Limits
 COLLISION_S = 5.0
 """Two connections to one peer opened within this time were dialled from both ends at once."""
 
+NAMES_MAX = 16
+"""Protocols that a peer may name until one is known here, for each stream and at each step of a handshake. Ours name
+one, and other implementations the few that they have."""
+
 Admits = Callable[[ID], bool]
 
 
@@ -57,6 +62,8 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
         {TProtocol(YAMUX): BoundedYamux},
     )
     upgrader.admits = admits
+    for step in (upgrader.security_multistream, upgrader.muxer_multistream):
+        step._selector.multiselect = BoundedMultiselect(step.multiselect.handlers)
     count_max = limits.connections_max
     config = ConnectionConfig(
         max_connections=count_max,
@@ -75,6 +82,33 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
     swarm._inbound_limiter = trio.CapacityLimiter(math.inf)
     swarm.handshakes = Handshakes(limits.handshakes_max)
     return GuardedHost(swarm, limits)
+
+
+class BoundedMultiselect(Multiselect):
+    """Hears few names of protocols: the library answers as many as come, before anybody pays for them."""
+
+    async def negotiate(
+        self, communicator: IMultiselectCommunicator, negotiate_timeout: int = DEFAULT_NEGOTIATE_TIMEOUT
+    ) -> tuple[TProtocol | None, StreamHandlerFn | None]:
+        """As libp2p's. Raises MultiselectError, too, once too many were named."""
+        return await super().negotiate(_FewNames(communicator), negotiate_timeout)
+
+
+class _FewNames(IMultiselectCommunicator):
+    """The words of a peer until a protocol is chosen, up to a bound."""
+
+    def __init__(self, said: IMultiselectCommunicator) -> None:
+        self._said = said
+        self._left = 1 + NAMES_MAX  # the first one is that of the negotiation itself
+
+    async def read(self) -> str:
+        if self._left == 0:
+            raise MultiselectCommunicatorError(f"more than {NAMES_MAX} protocols are named")
+        self._left -= 1
+        return await self._said.read()
+
+    async def write(self, msg_str: str) -> None:
+        await self._said.write(msg_str)
 
 
 class NoConnector(AutoConnector):
@@ -187,6 +221,7 @@ class GuardedHost(BasicHost):
     def __init__(self, swarm: GuardedSwarm, limits: Limits) -> None:
         super().__init__(swarm, default_protocols=OrderedDict({TProtocol("/fedchain/none"): _refuse}))
         self.swarm = swarm
+        self.multiselect = BoundedMultiselect(self.multiselect.handlers)
         self._limits = limits
         self.pays: Callable[[ID], bool] = lambda peer: True
         """Whether a peer may open another stream."""

@@ -9,12 +9,13 @@ import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
 from libp2p.stream_muxer.exceptions import MuxedStreamEOF
-from libp2p.stream_muxer.yamux.yamux import TYPE_DATA, YAMUX_HEADER_FORMAT
+from libp2p.stream_muxer.yamux.yamux import FLAG_RST, FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FORMAT
 
 from fedchain.network.libp2p.identity import peer_id
 from fedchain.network.libp2p.muxer import BUFFERED_MAX, READS_BURST, READS_PER_S, BoundedYamux, PacedReads
 from fedchain.network.libp2p.network import Libp2pNetwork
 from fedchain.network.libp2p.sockets import READ_SIZE
+from tests.support.network.assaults import muxed_of
 from tests.support.network.real import (
     KEYS,
     attacker,
@@ -98,3 +99,48 @@ async def test_whoever_ignores_the_window_is_disconnected() -> None:
         await until(lambda: not network.peers(), "a disconnection")
         assert BUFFERED_MAX // 2 < max(held) <= BUFFERED_MAX
         await works(network)
+
+
+@on_trio
+async def test_nothing_is_kept_of_a_stream_that_was_waited_for_and_reset() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        await until(network.peers)
+        (connection,) = swarm(network).get_connections()
+        stream = await muxed_of(bad).open_stream()
+        assert await stream.read(1), "it is waited for a protocol's name"
+        assert is_open(connection, stream.stream_id)
+        await stream.reset()
+        await until(lambda: not is_open(connection, stream.stream_id), "its end")
+        assert not is_kept(connection.muxed_conn, stream.stream_id)
+        await works(network)
+
+
+@pytest.mark.parametrize("flags", [FLAG_SYN, FLAG_SYN | FLAG_RST], ids=["by us", "by its peer"])
+@on_trio
+async def test_nothing_is_kept_of_a_stream_that_was_reset_before_all_was_read(flags: int) -> None:
+    unread = b"\x02x\n" * 10  # none of which is how a peer begins
+    async with peer(0) as network, attacker(network) as bad:
+        await until(network.peers)
+        (connection,) = swarm(network).get_connections()
+        number, opened = 1_001, list[bool]()
+
+        def pays(peer: object) -> bool:
+            opened.append(is_open(connection, number))
+            return True
+
+        network.host.pays = pays
+        header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_DATA, flags, number, len(unread))
+        await muxed_of(bad)._write_frame(header + unread)
+        await until(lambda: True in opened and not is_open(connection, number), "its end")
+        assert not is_kept(connection.muxed_conn, number)
+        await works(network)
+
+
+def is_open(connection: Any, number: int) -> bool:
+    """Whether a stream is being dealt with."""
+    return any(stream.muxed_stream.stream_id == number for stream in connection.get_streams())
+
+
+def is_kept(muxed: Any, number: int) -> bool:
+    """Whether a multiplexer has anything of a stream."""
+    return any(number in held for held in (muxed.streams, muxed.stream_events, muxed.stream_buffers))

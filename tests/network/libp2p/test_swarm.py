@@ -1,16 +1,20 @@
 """Connections are few, and strangers keep no member out."""
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.stream_muxer.exceptions import MuxedStreamError
 from multiaddr import Multiaddr
 
 from fedchain.network.libp2p.network import Libp2pNetwork
-from fedchain.network.libp2p.swarm import build_host
+from fedchain.network.libp2p.swarm import NAMES_MAX, build_host
 from fedchain.network.limits import Limits
+from tests.support.network.assaults import muxed_of
 from tests.support.network.real import (
     KEYS,
     MEMBERS,
@@ -88,3 +92,26 @@ async def test_members_behind_one_address_come_in_at_once() -> None:
             for number in range(1, 9):
                 nursery.start_soon(stay, number)
         assert len(swarm(network).handshakes) == 0
+
+
+@on_trio
+async def test_few_names_of_protocols_are_heard_of_a_stranger_and_on_a_stream() -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        await until(network.peers)
+        port = int(str(Multiaddr(network.listen_addresses()[0]).value_for_protocol("tcp")))
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stranger:
+            assert await answers(stranger.send_all, stranger.receive_some) == NAMES_MAX
+        stream = await muxed_of(bad).open_stream()
+        assert await answers(stream.write, lambda: stream.read(2**16)) == NAMES_MAX
+        assert bad.is_connected()
+        await works(network)
+
+
+async def answers(write: Callable[[bytes], Awaitable[None]], read: Callable[[], Awaitable[bytes]]) -> int:
+    """How many names of protocols that nobody knows are answered until the other side has enough."""
+    heard, hello = b"", b"\x13/multistream/1.0.0\n"
+    await write(hello + b"\x02x\n" * (2 * NAMES_MAX))
+    with suppress(MuxedStreamError, trio.BrokenResourceError):
+        while heard.count(b"\x03na\n") < 2 * NAMES_MAX and (more := await read()):
+            heard += more
+    return heard.count(b"\x03na\n")

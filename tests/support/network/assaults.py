@@ -341,6 +341,27 @@ async def streams(offender: Offender) -> None:
     )
 
 
+async def unknown_names(offender: Offender) -> None:
+    """Names of protocols that nobody knows, without end, on as many streams as there may be; each is answered."""
+    named = encode_varint_prefixed(b"/multistream/1.0.0\n") + encode_varint_prefixed(b"x\n") * 20_000
+
+    async def act(bad: Attacker) -> None:
+        async def name() -> None:
+            while bad.is_connected():
+                stream = await muxed_of(bad).open_stream()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_drain, stream)
+                    while True:
+                        await stream.write(named)
+                        offender.sent += 20_000
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(24):
+                nursery.start_soon(name)
+
+    await offender.insist(act)
+
+
 async def pings(offender: Offender) -> None:
     """Pings of the multiplexer, each of which is answered."""
     await _flood_frames(
@@ -442,16 +463,44 @@ async def half_open(offender: Offender) -> None:
             nursery.start_soon(hold_one)
 
 
+async def unknown_transports(offender: Offender) -> None:
+    """Names of ways to encrypt that nobody knows, without end, on many connections; each is answered."""
+    port = int(str(Multiaddr(offender.place.rpartition("/p2p/")[0]).value_for_protocol("tcp")))
+    named = encode_varint_prefixed(b"/multistream/1.0.0\n") + encode_varint_prefixed(b"x\n") * 20_000
+    offender.begun.set()
+
+    async def name() -> None:
+        while True:
+            try:
+                async with await trio.open_tcp_stream("127.0.0.1", port) as stream, trio.open_nursery() as nursery:
+                    nursery.start_soon(_drain_socket, stream)
+                    while True:
+                        await stream.send_all(named)
+                        offender.sent += 20_000
+            except* (OSError, trio.BrokenResourceError):
+                offender.refused += 1
+            await trio.sleep(0.2)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
+            nursery.start_soon(name)
+
+
+async def _drain_socket(stream: trio.SocketStream) -> None:
+    while await stream.receive_some(BATCH_SIZE):
+        pass
+
+
 ASSAULTS: dict[str, Callable[[Offender], Awaitable[None]]] = {
     assault.__name__: assault
     for assault in (
         *(headers, announcements, votes, statuses, questions, questions_unread, silent_provider),
-        *(slow, half_frames, oversize, addresses, streams, pings, empty_data),
+        *(slow, half_frames, oversize, addresses, streams, unknown_names, pings, empty_data),
         *(empty_gossip, replayed_gossip, many_ids, wanted_again),
-        *(comings_and_goings, strangers, half_open),
+        *(comings_and_goings, strangers, half_open, unknown_transports),
     )
 }
 """By name."""
 
-STRANGERS = ("strangers", "half_open")
+STRANGERS = ("strangers", "half_open", "unknown_transports")
 """Attacks that need no member's key."""
