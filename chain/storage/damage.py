@@ -48,7 +48,7 @@ def find_damage(folder: Path, connection: sqlite3.Connection, genesis: Genesis) 
 
 def broken_structure(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
     """Foreign and missing tables and indexes, and the faults that SQLite itself finds in its pages and indexes."""
-    yield from foreign_objects(connection, genesis)
+    yield from foreign_objects(connection, schema_of(genesis))
     held = {text.decode(errors="replace") for (text,) in connection.execute(_HELD)}
     for name in (" ".join(statement.split()[1:3]) for statement in schema_of(genesis)):
         if name not in held:

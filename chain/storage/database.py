@@ -3,7 +3,7 @@
 import os
 import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from fedchain.chain.exceptions import (
 )
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.storage.content_files import FILE_MODE
-from fedchain.chain.storage.rows import GENESIS, schema_of
+from fedchain.chain.storage.rows import GENESIS, SCHEMA_OF_CHANGES, schema_of
 from fedchain.crypto.durable import sync_folder
 from fedchain.crypto.hashing import sha256
 from fedchain.files.layout import DATABASE as DATABASE
@@ -128,8 +128,10 @@ def _is_still(path: Path) -> bool:
 def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis | None) -> Genesis:
     """The document in the database. Raises StoreMismatch or StoreCorrupt."""
     _expect_version(folder, connection)
-    row = connection.execute(GENESIS.select).fetchone()
     place = folder / DATABASE
+    for fault in foreign_objects(connection, SCHEMA_OF_CHANGES):  # before a table is read, which may be a view
+        raise StoreCorrupt(f"{place}: {fault}; {repair_hint(folder)}")
+    row = connection.execute(GENESIS.select).fetchone()
     if row is None:
         raise StoreCorrupt(f"{place}: the genesis document is missing; {repair_hint(folder)}")
     try:
@@ -145,7 +147,7 @@ def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis
         raise StoreMismatch(f"{folder}: the genesis document cannot be read by this program: {error}") from None
     if genesis.chain_id != chain_id:
         raise StoreCorrupt(f"{place}: chain {chain_id.hex()} is stored as {genesis.chain_id.hex()}")
-    for fault in foreign_objects(connection, genesis):
+    for fault in foreign_objects(connection, schema_of(genesis)):
         raise StoreCorrupt(f"{place}: {fault}; {repair_hint(folder)}")
     if expected is not None and genesis.chain_id != expected.chain_id:
         raise StoreMismatch(
@@ -155,17 +157,18 @@ def read_genesis(folder: Path, connection: sqlite3.Connection, expected: Genesis
     return genesis
 
 
-def foreign_objects(connection: sqlite3.Connection, genesis: Genesis) -> Iterator[str]:
-    """Tables, indexes, triggers and views that are not as a chain's are made.
+def foreign_objects(connection: sqlite3.Connection, schema: Iterable[str]) -> Iterator[str]:
+    """Tables, indexes, triggers and views that are not as a chain's are made, whose statements are ``schema``.
 
     Checksums say what is in a row. That a height has one row, and that nothing else happens when a row is added, the
-    schema alone says; a chain's folder may come from somebody else.
+    schema alone says; a chain's folder may come from somebody else. A view in a table's place may be a query without end,
+    which nothing interrupts.
     """
 
     def form(statement: str) -> str:  # readers of a row find missing values themselves
         return " ".join(statement.replace(" NOT NULL", "").split())
 
-    ours = set(map(form, schema_of(genesis)))
+    ours = set(map(form, schema))
     for row in connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
         kind, name, statement = (text.decode(errors="replace") for text in row)
         if form(statement) not in ours:
