@@ -161,8 +161,8 @@ def foreign_objects(connection: sqlite3.Connection, schema: Iterable[str]) -> It
     """Tables, indexes, triggers and views that are not as a chain's are made, whose statements are ``schema``.
 
     Checksums say what is in a row. That a height has one row, and that nothing else happens when a row is added, the
-    schema alone says; a chain's folder may come from somebody else. A view in a table's place may be a query without end,
-    which nothing interrupts.
+    schema alone says; a chain's folder may come from somebody else. A view in a table's place may be a query without
+    end, which nothing interrupts.
     """
 
     def form(statement: str) -> str:  # readers of a row find missing values themselves
