@@ -2,9 +2,15 @@
 
 from functools import lru_cache
 
+from libp2p.abc import ISecureTransport
 from libp2p.crypto.ed25519 import create_new_key_pair
-from libp2p.crypto.keys import KeyPair
+from libp2p.crypto.keys import KeyPair, KeyType
+from libp2p.crypto.serialization import key_type_to_public_key_deserializer
+from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
+from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
+from libp2p.security.noise.transport import Transport as Noise
 
 from fedchain.crypto.address import address, public_key_from_address
 from fedchain.crypto.exceptions import InvalidAddress
@@ -17,6 +23,18 @@ PEER_ID_SIZE = 38
 def key_pair(key: PrivateKey) -> KeyPair:
     """The libp2p form of ``key``."""
     return create_new_key_pair(key.seed)
+
+
+def security_of(key: PrivateKey) -> dict[TProtocol, ISecureTransport]:
+    """The handshake by which ``key`` proves itself: noise, in which nobody has a key of another kind.
+
+    The library reads such a key before it is proved. One of RSA that a stranger makes for that takes seconds, for which
+    the node would do nothing else.
+    """
+    for kind in [*key_type_to_public_key_deserializer]:
+        if kind != KeyType.Ed25519.value:
+            del key_type_to_public_key_deserializer[kind]
+    return {TProtocol(NOISE): Noise(key_pair(key), noise_privkey=create_noise_key_pair().private_key)}
 
 
 @lru_cache(maxsize=4096)

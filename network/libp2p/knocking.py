@@ -11,16 +11,12 @@ from typing import Any
 
 import trio
 from libp2p.abc import ISecureConn
-from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
-from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
-from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
-from libp2p.security.noise.transport import Transport as Noise
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.libp2p.identity import key_pair, peer_id, public_key_of
+from fedchain.network.libp2p.identity import peer_id, public_key_of, security_of
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.sockets import BufferedTcp, reach
 from fedchain.network.limits import Limits
@@ -57,9 +53,7 @@ async def knock(key: PrivateKey, member: PublicKey, place: str, said: bytes, lim
     Raises:
         ConnectionError: nobody is there, it is somebody else, or it gives no answer in time; in one line.
     """
-    upgrader = TransportUpgrader(
-        {TProtocol(NOISE): Noise(key_pair(key), noise_privkey=create_noise_key_pair().private_key)}, {}
-    )
+    upgrader = TransportUpgrader(security_of(key), {})
     raw: Any = None
     try:
         with trio.fail_after(limits.handshake_timeout_s):

@@ -11,7 +11,6 @@ from typing import Any
 import trio
 from libp2p.abc import IMultiselectCommunicator, IMuxedConn, INetStream, INetwork, INotifee, IRawConnection, ISecureConn
 from libp2p.abc import INetConn as Connection
-from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
 from libp2p.custom_types import StreamHandlerFn, TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.io.abc import ReadWriteCloser
@@ -25,8 +24,6 @@ from libp2p.peer.peerstore import PeerStore
 from libp2p.protocol_muxer.exceptions import MultiselectCommunicatorError, MultiselectError
 from libp2p.protocol_muxer.multiselect import DEFAULT_NEGOTIATE_TIMEOUT, Multiselect
 from libp2p.rcmgr import Direction
-from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
-from libp2p.security.noise.transport import Transport as Noise
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
@@ -34,7 +31,7 @@ from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey
 from fedchain.network.libp2p.handshakes import Handshakes
-from fedchain.network.libp2p.identity import key_pair, peer_id
+from fedchain.network.libp2p.identity import key_pair, peer_id, security_of
 from fedchain.network.libp2p.knocking import Answer, answer_knock
 from fedchain.network.libp2p.log import log
 from fedchain.network.libp2p.muxer import BoundedYamux, close_quietly, reset_quietly
@@ -58,7 +55,7 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
     peerstore = PeerStore()
     peerstore.add_key_pair(own_id, pair)
     upgrader = GatedUpgrader(
-        {TProtocol(NOISE): Noise(pair, noise_privkey=create_noise_key_pair().private_key)},
+        security_of(key),
         {TProtocol(YAMUX): BoundedYamux},
     )
     upgrader.admits = admits

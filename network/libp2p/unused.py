@@ -25,7 +25,7 @@ HEAVY = ("aioquic", "httpx", "requests", "zeroconf")
 
 
 class NotInstalled(ValueError):
-    """Something of an absent package is called: a peer's key is of another kind than Ed25519."""
+    """Something of an absent package is called: a key is of another kind than Ed25519."""
 
 
 def allow_absence() -> None:

@@ -7,17 +7,28 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from Crypto.PublicKey import RSA
+from libp2p.crypto.rsa import create_new_key_pair
+from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
+from libp2p.custom_types import TProtocol
+from libp2p.io.exceptions import IOException
 from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
+from libp2p.security.noise.transport import Transport as Noise
 from libp2p.stream_muxer.exceptions import MuxedStreamError
+from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
 from fedchain.network.libp2p.network import Libp2pNetwork
+from fedchain.network.libp2p.sockets import BufferedTcp
 from fedchain.network.libp2p.swarm import NAMES_MAX, build_host
 from fedchain.network.limits import Limits
 from tests.support.network.assaults import muxed_of
 from tests.support.network.real import (
     KEYS,
+    LIMITS,
     MEMBERS,
+    TIMEOUT_S,
     attacker,
     on_trio,
     peer,
@@ -115,3 +126,19 @@ async def answers(write: Callable[[bytes], Awaitable[None]], read: Callable[[], 
         while heard.count(b"\x03na\n") < 2 * NAMES_MAX and (more := await read()):
             heard += more
     return heard.count(b"\x03na\n")
+
+
+@on_trio
+async def test_a_key_of_another_kind_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library reads it before it is proved, and a stranger can make one of RSA for which that takes seconds."""
+    pair, read = create_new_key_pair(1_024), list[bytes]()
+    monkeypatch.setattr(RSA, "import_key", read.append)
+    async with peer(0) as network:
+        upgrader = TransportUpgrader({TProtocol(NOISE): Noise(pair, create_noise_key_pair().private_key)}, {})
+        place, _, _ = network.listen_addresses()[0].rpartition("/p2p/")
+        raw = await BufferedTcp(LIMITS).dial(Multiaddr(place))
+        conn = await upgrader.upgrade_security(raw, True, network.host.get_id())
+        with trio.fail_after(TIMEOUT_S), suppress(IOException):  # as the node closes it
+            assert not await conn.read(1)
+        assert not read
+        await works(network)
