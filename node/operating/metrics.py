@@ -73,10 +73,11 @@ class NodeCollector:
 
     def __init__(self, service: Service, network: CountingNetwork) -> None:
         self._service, self._counting = service, network
+        self._build = _build()  # what runs: a package that is replaced later is not imported before the next start
 
     def collect(self) -> Iterator[Metric]:
         """One metric after the other."""
-        yield InfoMetricFamily("fedchain_build", "What is running.", _build())
+        yield InfoMetricFamily("fedchain_build", "What is running.", self._build)
         yield from self._chain()
         yield from self._work()
         yield from self._network()
