@@ -5,6 +5,7 @@ from typing import Any
 
 import trio
 from libp2p.abc import ISecureConn
+from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.exceptions import MuxedStreamEOF
 from libp2p.stream_muxer.yamux.yamux import GO_AWAY_NORMAL, TYPE_GO_AWAY, YAMUX_HEADER_FORMAT, Yamux, YamuxStream
@@ -29,18 +30,42 @@ CLOSE_TIMEOUT_S = 2.0
 class PacedReads:
     """The encrypted connection under yamux, whose reads cost a token each: two for a frame with data, one for others.
 
-    Yamux answers a ping, and looks at any other frame, before anybody is asked to pay for it.
+    Yamux answers a ping, and looks at any other frame, before anybody is asked to pay for it. A peer chooses how many
+    packets carry what is read at once: each but the first costs another token.
     """
 
     def __init__(self, conn: ISecureConn) -> None:
         self._conn = conn
         self._reads = TokenBucket(READS_PER_S, READS_BURST, trio.current_time())
+        self._rest = memoryview(b"")  # of the last packet
+        self.size_max = READ_SIZE
+        """Most bytes that a reader may ask for: the library believes a peer about the length of the name of a
+        multiplexer, and would hold as much."""
 
-    async def read(self, n: int | None = None) -> bytes:
-        """Up to ``n`` bytes, later if they come too fast."""
+    async def read(self, n: int) -> bytes:
+        """``n`` bytes, later if they come too fast.
+
+        Raises:
+            IOException: ``n`` is more than is ever said at once, or the connection ends before.
+        """
+        if n > self.size_max:
+            raise ConnectionClosedError(f"{n} bytes are announced, at most {self.size_max} are allowed")
+        await self._pay()
+        data = bytearray()
+        while True:
+            taken = self._rest[: n - len(data)]
+            self._rest = self._rest[len(taken) :]
+            data += taken
+            if len(data) == n:
+                return bytes(data)
+            if data:
+                await self._pay()
+                await trio.lowlevel.checkpoint()  # packets that are there already would keep others waiting
+            self._rest = memoryview(await self._conn.read(None))
+
+    async def _pay(self) -> None:
         if (pause_s := self._reads.borrow(1.0, trio.current_time())) > 0:
             await trio.sleep(pause_s)
-        return await self._conn.read(n)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._conn, name)
@@ -49,10 +74,11 @@ class PacedReads:
 class BoundedYamux(Yamux):
     """A connection whose peer cannot make it hold more than ``BUFFERED_MAX``, end the swarm, keep it busy, or stay."""
 
-    def __init__(self, conn: ISecureConn, peer_id: ID, is_initiator: bool | None = None) -> None:
-        paced: Any = PacedReads(conn)
+    def __init__(self, conn: PacedReads, peer_id: ID, is_initiator: bool | None = None) -> None:
+        paced: Any = conn
         super().__init__(paced, peer_id, is_initiator)
-        self.wire: Wire = paced.wire
+        conn.size_max = BUFFERED_MAX
+        self.wire: Wire = conn.wire
         self.created_s = trio.current_time()
         self.is_told = False
         """Whether all observers were notified that it has ended."""

@@ -34,7 +34,7 @@ from fedchain.network.libp2p.handshakes import Handshakes
 from fedchain.network.libp2p.identity import key_pair, peer_id, security_of
 from fedchain.network.libp2p.knocking import Answer, answer_knock
 from fedchain.network.libp2p.log import log
-from fedchain.network.libp2p.muxer import BoundedYamux, close_quietly, reset_quietly
+from fedchain.network.libp2p.muxer import BoundedYamux, PacedReads, close_quietly, reset_quietly
 from fedchain.network.libp2p.sockets import BufferedTcp, Wire
 from fedchain.network.limits import Limits
 
@@ -137,11 +137,12 @@ class GatedUpgrader(TransportUpgrader):
                 await answer_knock(conn, peer_id, self.on_knock)
             log.info("%s is not admitted", peer_id)
             raise MuxerUpgradeFailure(f"{peer_id} is not admitted")
+        paced: Any = PacedReads(conn)
         try:
-            await self.muxer_multistream.select_transport(conn)
+            await self.muxer_multistream.select_transport(paced)
         except MultiselectError as error:
             raise MuxerUpgradeFailure(f"no multiplexer in common with {peer_id}") from error
-        return BoundedYamux(conn, peer_id, is_initiator=conn.is_initiator)
+        return BoundedYamux(paced, peer_id, is_initiator=conn.is_initiator)
 
 
 class GuardedSwarm(Swarm):

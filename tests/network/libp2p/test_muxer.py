@@ -8,16 +8,22 @@ import pytest
 import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
+from libp2p.io.exceptions import IOException
+from libp2p.network.connection.exceptions import RawConnError
 from libp2p.stream_muxer.exceptions import MuxedStreamEOF
 from libp2p.stream_muxer.yamux.yamux import FLAG_RST, FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FORMAT
+from libp2p.transport.upgrader import TransportUpgrader
+from libp2p.utils import encode_uvarint
+from multiaddr import Multiaddr
 
-from fedchain.network.libp2p.identity import peer_id
+from fedchain.network.libp2p.identity import peer_id, security_of
 from fedchain.network.libp2p.muxer import BUFFERED_MAX, READS_BURST, READS_PER_S, BoundedYamux, PacedReads
 from fedchain.network.libp2p.network import Libp2pNetwork
-from fedchain.network.libp2p.sockets import READ_SIZE
+from fedchain.network.libp2p.sockets import READ_SIZE, BufferedTcp
 from tests.support.network.assaults import muxed_of
 from tests.support.network.real import (
     KEYS,
+    LIMITS,
     attacker,
     on_trio,
     peer,
@@ -62,22 +68,54 @@ async def test_a_peer_is_not_believed_about_the_length_of_a_protocol_s_name() ->
         await works(network)
 
 
-def test_frames_below_the_streams_are_paced() -> None:
+@pytest.mark.parametrize(("wanted", "size"), [(12, 12), (1_000, 1)], ids=["frames", "packets"])
+def test_frames_below_the_streams_are_paced_and_so_are_packets_below_the_frames(wanted: int, size: int) -> None:
     read = list[float]()
 
     class Endless:
-        async def read(self, n: int) -> bytes:
+        async def read(self, n: int | None) -> bytes:
+            assert n is None, "a packet is wanted, whatever its size"
             read.append(trio.current_time())
-            return bytes(n)
+            return bytes(size)
 
     async def main() -> None:
         conn = PacedReads(Endless())  # type: ignore[arg-type]
-        for _ in range(round(READS_BURST + 2 * READS_PER_S)):
-            await conn.read(12)
+        while len(read) < READS_BURST + 2 * READS_PER_S:
+            assert await conn.read(wanted) == bytes(wanted)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert read[round(READS_BURST) - 1] == read[0]
-    assert read[-1] - read[0] == pytest.approx(2.0, rel=0.01)
+    assert read[round(READS_BURST + 2 * READS_PER_S) - 1] - read[0] == pytest.approx(2.0, rel=0.01)
+
+
+def test_what_is_left_of_a_packet_comes_with_the_next_read() -> None:
+    packets = [b"abc", b"d", b"efghij"]
+
+    class Given:
+        async def read(self, n: int | None) -> bytes:
+            return packets.pop(0)
+
+    async def main() -> list[bytes]:
+        conn = PacedReads(Given())  # type: ignore[arg-type]
+        return [await conn.read(n) for n in (2, 3, 1, 0, 4)]
+
+    assert trio.run(main) == [b"ab", b"cde", b"f", b"", b"ghij"]
+
+
+@on_trio
+async def test_a_member_is_not_believed_about_the_length_of_a_multiplexer_s_name() -> None:
+    async with peer(0) as network:
+        place, _, _ = network.listen_addresses()[0].rpartition("/p2p/")
+        raw = await BufferedTcp(LIMITS).dial(Multiaddr(place))
+        conn = await TransportUpgrader(security_of(ATTACKER), {}).upgrade_security(raw, True, network.host.get_id())
+        written = 0
+        with suppress(IOException, RawConnError):  # as the node closes it
+            await conn.write(encode_uvarint(2**30))
+            while written < 2**26:  # far more than the system itself holds of a connection
+                await conn.write(bytes(READ_SIZE))
+                written += READ_SIZE
+        assert written < 2**26
+        await works(network)
 
 
 @on_trio
