@@ -6,13 +6,16 @@ import time
 LINES_PER_MINUTE = 6
 """Lines of one kind."""
 
+LINE_SIZE_MAX = 1_000
+"""Characters of a line: the words of an error may hold all that a peer said."""
+
 LEFT_OUT = "%d more lines like the following were left out"
 
 log = logging.getLogger("fedchain.network")
 
 
 class Limit(logging.Filter):
-    """Lets at most ``LINES_PER_MINUTE`` lines of each kind pass, and says how many were left out.
+    """Lets at most ``LINES_PER_MINUTE`` lines of each kind pass, and says how many were left out; shortens long ones.
 
     A kind is a message before its arguments are filled in: the program writes it, never a peer, so there are few.
     """
@@ -33,7 +36,11 @@ class Limit(logging.Filter):
                 logging.getLogger(record.name).log(record.levelno, LEFT_OUT, left_out)
             self._minute[kind], self._count[kind] = minute, 0
         self._count[kind] += 1
-        return self._count[kind] <= LINES_PER_MINUTE
+        if self._count[kind] > LINES_PER_MINUTE:
+            return False
+        if len(text := record.getMessage()) > LINE_SIZE_MAX:
+            record.msg, record.args = "%s…", (text[:LINE_SIZE_MAX],)
+        return True
 
 
 log.addFilter(Limit())

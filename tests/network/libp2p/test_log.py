@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+from libp2p.utils import encode_varint_prefixed
 
-from fedchain.network.libp2p.log import LEFT_OUT, LINES_PER_MINUTE, Limit
-from tests.support.network.real import meshed, on_trio, peer
+from fedchain.network.libp2p.log import LEFT_OUT, LINE_SIZE_MAX, LINES_PER_MINUTE, Limit
+from tests.support.network.assaults import muxed_of
+from tests.support.network.real import attacker, meshed, on_trio, peer, until, works
 
 
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +28,18 @@ def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeyp
     log.warning("line %d", 100)
     assert caplog.messages[-2:] == [LEFT_OUT % (100 - LINES_PER_MINUTE), "line 100"]
     assert {record.name for record in caplog.records} == {"fedchain.another"}
+
+
+@on_trio
+async def test_what_a_peer_said_makes_no_long_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        await until(network.peers)
+        stream = await muxed_of(bad).open_stream()
+        await stream.write(encode_varint_prefixed(b"\xff" * 50_000 + b"\n"))  # it is no text
+        await until(lambda: "UnicodeDecodeError" in caplog.text, "a line about it")
+        assert caplog.text.count("xff") > 100
+        assert max(map(len, caplog.messages)) == LINE_SIZE_MAX + 1
+        await works(network)
 
 
 def test_lines_of_peers_are_limited() -> None:
