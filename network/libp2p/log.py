@@ -3,6 +3,8 @@
 import logging
 import time
 
+from fedchain.wording import printable
+
 LINES_PER_MINUTE = 6
 """Lines of one kind."""
 
@@ -15,7 +17,8 @@ log = logging.getLogger("fedchain.network")
 
 
 class Limit(logging.Filter):
-    """Lets at most ``LINES_PER_MINUTE`` lines of each kind pass, and says how many were left out; shortens long ones.
+    """Lets at most ``LINES_PER_MINUTE`` lines of each kind pass, and says how many were left out. Those that pass are
+    short, and steer no terminal.
 
     A kind is a message before its arguments are filled in: the program writes it, never a peer, so there are few.
     """
@@ -38,9 +41,14 @@ class Limit(logging.Filter):
         self._count[kind] += 1
         if self._count[kind] > LINES_PER_MINUTE:
             return False
-        if len(text := record.getMessage()) > LINE_SIZE_MAX:
-            record.msg, record.args = "%s…", (text[:LINE_SIZE_MAX],)
+        if (shown := _shown(text := record.getMessage())) != text:
+            record.msg, record.args = "%s", (shown,)
         return True
+
+
+def _shown(text: str) -> str:
+    """A line as it may be shown: peers have a say in it."""
+    return printable(text[:LINE_SIZE_MAX]) + "…" * (len(text) > LINE_SIZE_MAX)
 
 
 log.addFilter(Limit())

@@ -9,9 +9,12 @@ import pytest
 import trio
 from libp2p.utils import encode_varint_prefixed
 
+from fedchain.chain.encoding import encode
+from fedchain.chain.membership.change import ChangeKind
 from fedchain.network.libp2p.log import LEFT_OUT, LINE_SIZE_MAX, LINES_PER_MINUTE, Limit
-from tests.support.network.assaults import muxed_of
-from tests.support.network.real import attacker, meshed, on_trio, peer, until, works
+from fedchain.network.messages import ChangeMessage
+from tests.support.network.assaults import framed, muxed_of
+from tests.support.network.real import MESSAGES, attacker, meshed, on_trio, peer, until, works
 
 
 def test_lines_of_one_kind_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +41,20 @@ async def test_what_a_peer_said_makes_no_long_line(caplog: pytest.LogCaptureFixt
         await stream.write(encode_varint_prefixed(b"\xff" * 50_000 + b"\n"))  # it is no text
         await until(lambda: "UnicodeDecodeError" in caplog.text, "a line about it")
         assert caplog.text.count("xff") > 100
-        assert max(map(len, caplog.messages)) == LINE_SIZE_MAX + 1
+        assert max(map(len, caplog.messages)) == LINE_SIZE_MAX + 1 < 2_000
+        await works(network)
+
+
+@on_trio
+async def test_what_a_peer_said_neither_adds_a_line_nor_colours_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    amendment = [3, "\x1b[31m\nWARNING fedchain.node this member is convicted", 1]
+    change = [int(ChangeKind.AMEND), b"", b"", "", 0, 1, amendment, b"", b"", []]
+    async with peer(0) as network, attacker(network) as bad:
+        await bad.send(MESSAGES, framed(encode([ChangeMessage.KIND, [change]])))
+        await until(lambda: "malformed message" in caplog.text, "a line about it")
+        assert "\N{REPLACEMENT CHARACTER}WARNING fedchain.node this member is convicted" in caplog.text
+        assert all(message.isprintable() for message in caplog.messages)
         await works(network)
 
 
