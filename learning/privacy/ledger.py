@@ -21,6 +21,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 import msgspec
@@ -33,6 +34,9 @@ COPY_SIZE = 4_096
 """Bytes of a copy of a record: a sector of today's disks."""
 
 RECORD_SIZE = 2 * COPY_SIZE
+
+READ_SIZE = 128 * RECORD_SIZE
+"""Bytes that are read at a time: a ledger of weeks is larger than the memory of small machines."""
 
 _MAGIC = b"fedchain privacy ledger 1\n"
 
@@ -71,8 +75,8 @@ class Disk(Protocol):
     def lock(self) -> AbstractContextManager[None]:
         """Keep all others out, in this process or another."""
 
-    def read(self) -> bytes:
-        """Return everything."""
+    def read(self, offset: int, size: int) -> bytes:
+        """Return the bytes from a place on, at most so many; fewer where they end before."""
 
     def write(self, data: bytes, offset: int) -> None:
         """Write at a place, at most where the bytes end now; they are durable on return."""
@@ -88,9 +92,9 @@ class Memory:
         """There is nobody else."""
         return nullcontext()
 
-    def read(self) -> bytes:
+    def read(self, offset: int, size: int) -> bytes:
         """See :class:`Disk`."""
-        return bytes(self._data)
+        return bytes(self._data[offset : offset + size])
 
     def write(self, data: bytes, offset: int) -> None:
         """See :class:`Disk`."""
@@ -187,9 +191,8 @@ class PrivacyLedger:
             )
 
     def _entries(self) -> list[Entry]:
-        data = self._disk.read()
         entries: list[Entry] = []
-        for number, record in enumerate(_cut(data)):
+        for number, record in enumerate(_records(self._disk)):
             one, other = record[:COPY_SIZE], record[COPY_SIZE:]
             copies = [_read_copy(number, one)]
             copies.append(copies[0] if other == one else _read_copy(number, other))
@@ -218,9 +221,14 @@ def no_ledger() -> PrivacyLedger:
     raise LedgerDamaged("a client without a privacy ledger cannot let noised numbers out")
 
 
-def _cut(data: bytes) -> Iterator[bytes]:
-    for offset in range(0, len(data), RECORD_SIZE):
-        yield data[offset : offset + RECORD_SIZE]
+def _records(disk: Disk) -> Iterator[bytes]:
+    """The records, of which the last one may be cut short."""
+    for start in count(0, READ_SIZE):
+        data = disk.read(start, READ_SIZE)
+        for offset in range(0, len(data), RECORD_SIZE):
+            yield data[offset : offset + RECORD_SIZE]
+        if len(data) < READ_SIZE:
+            return
 
 
 def write_entry(entry: Entry) -> str:

@@ -69,11 +69,13 @@ class LedgerFile:
         finally:
             os.close(descriptor)
 
-    def read(self) -> bytes:
-        """The whole content. Raises OSError."""
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes from a place on, at most so many. Raises OSError."""
         if is_device(self._path):
             raise OSError(f"{self._path} is {NO_FILE}")
-        return self._path.read_bytes()
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
 
     def write(self, data: bytes, offset: int) -> None:
         """Write at an offset; the bytes are on the disk when this returns. Raises OSError."""

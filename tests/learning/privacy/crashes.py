@@ -40,8 +40,8 @@ class CrashingDisk:
     def lock(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def read(self) -> bytes:
-        return bytes(self.data)
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self.data[offset : offset + size])
 
     def step(self) -> None:
         """An instant at which the process may end."""

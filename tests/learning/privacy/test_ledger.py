@@ -36,6 +36,10 @@ def filled(count: int) -> Memory:
     return disk
 
 
+def all_of(disk: Memory) -> bytes:
+    return disk.read(0, 2**20)
+
+
 def test_it_adds_up_whatever_is_charged() -> None:
     ledger = PrivacyLedger(3, filled(10))
     assert ledger.epsilon(1e-5) == pytest.approx(3.62, abs=0.005)
@@ -81,7 +85,7 @@ def test_a_release_beyond_the_budget_is_refused_and_leaves_no_trace() -> None:
         ledger.validate(number, "update", [ONE], budget)
         ledger.charge(entry(number), budget)
     assert ledger.epsilon(1e-5) < 2.0
-    before = disk.read()
+    before = all_of(disk)
     message = (
         r"member 3, round 4: its total epsilon would be 2\.15\d, the budget is 2 \(delta 1e-05\); nothing is posted"
     )
@@ -89,21 +93,21 @@ def test_a_release_beyond_the_budget_is_refused_and_leaves_no_trace() -> None:
         ledger.validate(4, "update", [ONE], budget)
     with pytest.raises(ReleaseRefused, match=message):
         ledger.charge(entry(4), budget)
-    assert disk.read() == before
+    assert all_of(disk) == before
     with pytest.raises(ReleaseRefused, match=r"member 3, round 3: its total epsilon would be 2\.15\d"):
         ledger.validate(3, "another phase", [ONE], budget)
     ledger.validate(3, "update", [ONE], budget)  # as after a crash, when it was charged already
     ledger.charge(entry(3), budget)
-    assert disk.read() == before
+    assert all_of(disk) == before
 
 
 @pytest.mark.parametrize("copy", [0, 1])
 def test_one_copy_is_enough_and_the_other_is_written_again(copy: int) -> None:
     disk = filled(3)
-    whole = disk.read()
+    whole = all_of(disk)
     disk.write(b"\0" * 100, 1 * RECORD_SIZE + copy * COPY_SIZE + 50)
     assert len(PrivacyLedger(3, disk).entries()) == 3
-    assert disk.read() == whole
+    assert all_of(disk) == whole
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -117,14 +121,14 @@ def test_a_damaged_record_stops_everything_also_the_last_one(number: int) -> Non
 
 def test_a_record_in_anothers_place_is_damage() -> None:
     disk = filled(2)
-    disk.write(disk.read()[:RECORD_SIZE], RECORD_SIZE)
+    disk.write(all_of(disk)[:RECORD_SIZE], RECORD_SIZE)
     with pytest.raises(LedgerDamaged, match="record 1"):
         PrivacyLedger(3, disk).entries()
 
 
 @pytest.mark.parametrize("size", [COPY_SIZE + 1, RECORD_SIZE - 1])
 def test_a_first_copy_was_whole_once_the_second_was_begun(size: int) -> None:
-    disk, torn = filled(2), bytearray(filled(3).read()[2 * RECORD_SIZE :][:size])
+    disk, torn = filled(2), bytearray(all_of(filled(3))[2 * RECORD_SIZE :][:size])
     torn[70] = 0
     disk.write(bytes(torn), 2 * RECORD_SIZE)
     with pytest.raises(LedgerDamaged, match="record 2 was written, and is not whole"):
@@ -133,12 +137,12 @@ def test_a_first_copy_was_whole_once_the_second_was_begun(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 100, COPY_SIZE - 1])
 def test_a_first_copy_that_was_never_finished_counts_nothing(size: int) -> None:
-    disk, torn = filled(2), filled(3).read()[2 * RECORD_SIZE :][:size]
+    disk, torn = filled(2), all_of(filled(3))[2 * RECORD_SIZE :][:size]
     disk.write(torn, 2 * RECORD_SIZE)
     ledger = PrivacyLedger(3, disk)
     assert len(ledger.entries()) == 2
     ledger.charge(entry(3), UNLIMITED)
-    assert disk.read() == filled(3).read()
+    assert all_of(disk) == all_of(filled(3))
 
 
 def test_entries_of_earlier_versions_are_read() -> None:
@@ -169,13 +173,31 @@ def test_the_records_of_many_rounds_are_read_in_little_more_time_than_their_entr
     assert seconds(ledger.entries) < 10 * seconds(lambda: [read_entry(text) for _ in range(1_000)])
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
+def test_a_ledger_is_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """After weeks it is larger than all else that a training process has in memory."""
+    monkeypatch.setattr("fedchain.learning.privacy.ledger.READ_SIZE", 2 * RECORD_SIZE)
+    sizes = list[int]()
+
+    class Noting(Memory):
+        def read(self, offset: int, size: int) -> bytes:
+            sizes.append(len(data := super().read(offset, size)))
+            return data
+
+    ledger = PrivacyLedger(3, Noting())
+    ledger.adopt([entry(number) for number in range(count)])
+    sizes.clear()
+    assert [found.round for found in ledger.entries()] == list(range(count))
+    assert sizes == [*[2 * RECORD_SIZE] * (count // 2), count % 2 * RECORD_SIZE]
+
+
 @pytest.mark.parametrize("place", [70, 2_000, COPY_SIZE - 1])
 def test_a_copy_counts_only_as_it_was_written(place: int) -> None:
     disk = filled(1)
-    whole = disk.read()
+    whole = all_of(disk)
     disk.write(b"\n" if place < COPY_SIZE - 1 else b" ", place)
     assert len(PrivacyLedger(3, disk).entries()) == 1
-    assert disk.read() == whole
+    assert all_of(disk) == whole
 
 
 def test_a_client_without_one_lets_nothing_out() -> None:
