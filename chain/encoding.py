@@ -39,18 +39,14 @@ def encode_list(items: Sequence[bytes]) -> bytes:
 
 
 def decode(data: bytes, size_max: int, items_max: int | None = None) -> Any:
-    """Read one canonical value from ``data``.
-
-    Its items are the numbers, byte strings, texts and lists in it, a list counting as two. More than ``items_max`` are
-    refused before any is built; by default these are ``ITEMS_FREE`` and one for every ``BYTES_PER_ITEM`` bytes.
+    """Read one canonical value from ``data``, of few items; see :func:`validate_items`.
 
     Raises:
         InvalidEncoding: larger than ``size_max`` bytes, too many items, malformed, of a foreign type, or not canonical.
     """
     if len(data) > size_max:
         raise InvalidEncoding("size", f"{len(data)} bytes, at most {size_max} are allowed")
-    allowed = ITEMS_FREE + len(data) // BYTES_PER_ITEM if items_max is None else items_max
-    _validate_items(data, allowed)
+    validate_items(data, items_max)
     try:
         value = msgpack.unpackb(data, raw=False, use_list=True)
     except ValueError as error:  # of texts that are not UTF-8
@@ -60,8 +56,16 @@ def decode(data: bytes, size_max: int, items_max: int | None = None) -> Any:
     return value
 
 
-def _validate_items(data: bytes, allowed: int) -> None:
-    """Check that ``data`` is one value of at most ``allowed`` items, none of them of a foreign type."""
+def validate_items(data: bytes, items_max: int | None = None) -> None:
+    """Check that ``data`` is one value of few items, none of them of a foreign type, before any is built.
+
+    Its items are the numbers, byte strings, texts and lists in it, a list counting as two. At most ``items_max`` are
+    allowed; by default these are ``ITEMS_FREE`` and one for every ``BYTES_PER_ITEM`` bytes.
+
+    Raises:
+        InvalidEncoding: too many items, malformed, or of a foreign type.
+    """
+    allowed = ITEMS_FREE + len(data) // BYTES_PER_ITEM if items_max is None else items_max
     try:
         end = _walk(data, allowed)
     except IndexError:

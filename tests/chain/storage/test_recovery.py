@@ -1,6 +1,7 @@
 """A start cuts a damaged store back to what is whole."""
 
 import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -119,6 +120,24 @@ def test_a_stored_state_that_its_block_does_not_stand_on_leads_nowhere(folder: P
         assert store.state_before(3) == real
         assert store.time_before(3) == time_ms
         assert list(store.damage()) == ["states row with height 3 is not the state that its block stands on"]
+
+
+def test_a_stored_block_of_many_small_items_is_not_built(folder: Path, chain: ChainBuilder) -> None:
+    """A folder may be somebody else's, whose checksums are right; each empty list takes sixty bytes and more."""
+    third, count = finals_of(chain)[2], 1_000_000
+    row = list(to_row(third)[1])
+    parts = [encode(part) for part in third.block.to_record()]
+    parts[2] = b"\xdd" + count.to_bytes(4, "big") + b"\x90" * count
+    row[-2] = bytes([0x90 + len(parts)]) + b"".join(parts)
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        FINALS.insert(connection, tuple(row), replace=True)
+    with Store.open(folder, read_only=True) as store:
+        tracemalloc.start()
+        found = store.time_before(4), store.stored_state(3), store.state_before(5)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert found == (None, None, None)
+        assert peak < 20 * count
 
 
 def test_a_state_without_a_block_is_dropped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
