@@ -31,6 +31,10 @@ PAGE_SIZE = 4096
 READ_SIZE = 2**20
 """Bytes that are read at a time of a database that may lie on a failing disk."""
 
+LOG_SIZE_MAX = 8 * 2**20
+"""Bytes of SQLite's log that are kept, twice as many as it takes before its pages go to the database. While somebody
+reads for long, as an audit does, it grows, and it would never shrink."""
+
 COMPANIONS = ("-wal", "-shm")
 """Endings of the files that SQLite keeps beside a database: its log, and shared memory."""
 

@@ -26,6 +26,7 @@ from fedchain.chain.post import Post
 from fedchain.chain.storage.content_files import make_folder, spool_path, take_lock
 from fedchain.chain.storage.contents import ContentTable
 from fedchain.chain.storage.database import (
+    LOG_SIZE_MAX,
     PAGE_SIZE,
     Stillness,
     build_database,
@@ -129,6 +130,7 @@ class Store(Records):
                 writer = connect(folder / DATABASE, read_only=False)
                 undo.callback(writer.close)
                 writer.execute("PRAGMA temp_store = MEMORY")
+                writer.execute(f"PRAGMA journal_size_limit = {LOG_SIZE_MAX}")
                 if not is_durable:
                     writer.execute("PRAGMA synchronous = OFF")
             store = cls(folder, reader, writer, found, lock, is_durable=is_durable)

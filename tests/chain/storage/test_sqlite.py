@@ -156,6 +156,28 @@ def test_a_log_with_something_in_it_is_read_wherever_it_lies(
             assert reader.head() == final
 
 
+def test_the_log_is_small_again_when_a_long_look_at_the_chain_is_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an audit reads, the log cannot be used anew; it kept the size that it had then for as long as the node ran,
+    and was in no number that an operator sees."""
+    monkeypatch.setattr(sqlite, "LOG_SIZE_MAX", 2**19)
+    log_file, numbers = folder / f"{DATABASE}-wal", iter(range(1_000))
+
+    def write(count: int) -> int:
+        """Append so many contents; how large the log is then."""
+        for _ in range(count):
+            store.append([contents(next(numbers).to_bytes(2, "big") * 20_000)])
+        return log_file.stat().st_size
+
+    with Store.open(folder) as store, closing(sqlite3.connect(folder / DATABASE)) as reader:
+        cursor = reader.execute("SELECT height FROM finals")
+        cursor.fetchone()
+        assert write(150) > 6 * 2**20
+        cursor.close()
+        assert write(2) <= 2**19
+
+
 def test_an_append_is_all_or_nothing(folder: Path, chain: ChainBuilder) -> None:
     final, wrong = chain.final(chain.blocks[chain.tip]), Contents({sha256(b"one thing"): b"another thing"})
     with Store.open(folder) as store:
