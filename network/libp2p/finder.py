@@ -8,7 +8,8 @@ from typing import Any
 import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
-from libp2p.transport.exceptions import MuxerUpgradeFailure
+from libp2p.security.noise.exceptions import PeerIDMismatchesPubkey
+from libp2p.transport.exceptions import MuxerUpgradeFailure, SecurityUpgradeFailure
 from multiaddr import Multiaddr
 
 from fedchain.chain.exceptions import InvalidEncoding
@@ -41,6 +42,13 @@ their servers take: the threads of a node's disk are not for them, nor are those
 
 ASKED_AT_ONCE = 2
 """Neighbours asked for addresses while more are wanted."""
+
+_MEANINGS = {
+    SecurityUpgradeFailure: "something answers there, but no node, or one that takes no more connections",
+    PeerIDMismatchesPubkey: "another key answers there",
+    MuxerUpgradeFailure: "it is there, and ends the connection: it may not let this key in",
+}
+"""The meaning of a failed dial for an operator, by the failure; one may be the cause of another."""
 
 
 class Finder:
@@ -210,14 +218,14 @@ class Finder:
 def _cause(error: BaseException) -> str:
     """Return the system's reason for a failed attempt, or else what it means, or the library's."""
     cause: BaseException | None = error
-    text = str(error) or "no answer in time"
+    text, meaning = "no answer in time", ""
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
-        if isinstance(cause, MuxerUpgradeFailure):
-            text = "it is there, and ends the connection: it may not let this key in"
+        meaning = next((words for kind, words in _MEANINGS.items() if isinstance(cause, kind)), meaning)
+        text = str(cause) or text
         cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
-    return text
+    return meaning or text
 
 
 async def _write(stream: Any, data: bytes) -> None:

@@ -399,6 +399,39 @@ def test_who_cannot_be_reached_is_named_with_the_reason_ever_more_seldom(lines: 
     assert [match and int(match[1]) for match in found] == [1, 2, 4]
 
 
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "something answers there, but no node, or one that takes no more connections"),
+        (b"", "something answers there, but no node, or one that takes no more connections"),
+        (None, "another key answers there"),
+    ],
+    ids=["another program", "one that ends it", "another member"],
+)
+def test_who_answers_in_a_member_s_place_is_told(
+    says: bytes | None, told: str, lines: pytest.LogCaptureFixture
+) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.send_all(says or b"")
+        await stream.send_eof()
+        async for _ in stream:  # what is unread at the end would reset the connection, which is another reason
+            pass
+
+    @on_trio
+    async def dial() -> None:
+        async with trio.open_nursery() as nursery, peer(2) as other:
+            place = other.listen_addresses()[0].partition("/p2p/")[0]
+            if says is not None:
+                listeners = await nursery.start(trio.serve_tcp, answer, 0)
+                place = f"/ip4/127.0.0.1/tcp/{listeners[0].socket.getsockname()[1]}"
+            async with peer(0, f"{place}/p2p/{address(MEMBERS[1])}"):
+                await until(lambda: _unreached(lines), "a line")
+            nursery.cancel_scope.cancel()
+
+    dial()
+    assert {line.partition("): ")[2] for line in _unreached(lines)} == {told}
+
+
 def test_a_peer_that_nobody_lets_in_is_told_so(lines: pytest.LogCaptureFixture) -> None:
     @on_trio
     async def dial() -> None:
