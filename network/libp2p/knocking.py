@@ -26,6 +26,10 @@ KNOCK_SIZE_MAX = 2**12
 
 LENGTH_SIZE = 4
 
+PACKETS_MAX = 16
+"""Packets of noise in which it comes. Ours comes in one; four thousand of a byte each would take a part of a second, in
+which the node does nothing else."""
+
 Answer = Callable[[PublicKey, bytes], bytes]
 """Called with a stranger's key and what it said; returns the answer."""
 
@@ -73,9 +77,16 @@ async def knock(key: PrivateKey, member: PublicKey, place: str, said: bytes, lim
 
 
 async def _read(conn: ISecureConn) -> bytes | None:
-    """A message behind its length; None if it is announced as too long."""
-    size = int.from_bytes(await conn.read(LENGTH_SIZE), "big")
-    return await conn.read(size) if size <= KNOCK_SIZE_MAX else None
+    """A message behind its length; None if it is announced as too long, or comes in too many packets."""
+    data = b""
+    for _ in range(PACKETS_MAX):
+        data += await conn.read(None)
+        end = LENGTH_SIZE + int.from_bytes(data[:LENGTH_SIZE], "big")
+        if len(data) >= LENGTH_SIZE and end > LENGTH_SIZE + KNOCK_SIZE_MAX:
+            return None
+        if len(data) >= max(LENGTH_SIZE, end):
+            return data[LENGTH_SIZE:end]
+    return None
 
 
 async def _write(conn: ISecureConn, data: bytes) -> None:

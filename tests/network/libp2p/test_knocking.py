@@ -1,11 +1,19 @@
 """Strangers that knock: each says one short thing and hears one, and nothing else of a node is open to it."""
 
+from contextlib import suppress
+
 import pytest
 import trio
+from libp2p.io.exceptions import IOException
+from libp2p.network.connection.exceptions import RawConnError
+from libp2p.transport.upgrader import TransportUpgrader
+from multiaddr import Multiaddr
 
 from fedchain.crypto.keys import PrivateKey, PublicKey
-from fedchain.network.libp2p.knocking import KNOCK_SIZE_MAX, knock
+from fedchain.network.libp2p.identity import security_of
+from fedchain.network.libp2p.knocking import KNOCK_SIZE_MAX, LENGTH_SIZE, PACKETS_MAX, knock
 from fedchain.network.libp2p.network import Libp2pNetwork
+from fedchain.network.libp2p.sockets import BufferedTcp
 from fedchain.network.limits import Limits
 from tests.support.network.real import MEMBERS, on_trio, peer, until
 
@@ -43,6 +51,21 @@ async def test_who_says_too_much_or_nothing_to_a_node_that_does_not_listen_hears
             await knock(STRANGER, MEMBERS[0], place_of(one), bytes(KNOCK_SIZE_MAX + 1), QUICK)
         with pytest.raises(ConnectionError):
             await knock(STRANGER, MEMBERS[1], place_of(one), b"somebody else?", QUICK)
+
+
+@pytest.mark.parametrize(("count", "is_heard"), [(PACKETS_MAX, True), (PACKETS_MAX + 1, False)])
+@on_trio
+async def test_what_is_said_comes_in_few_packets(count: int, is_heard: bool) -> None:
+    heard, said = list[bytes](), bytes(count - LENGTH_SIZE)
+    async with peer(0) as one:
+        one.welcome(lambda key, what: heard.append(what) or b"no")  # type: ignore[func-returns-value]
+        raw = await BufferedTcp(QUICK).dial(Multiaddr(place_of(one)))
+        conn = await TransportUpgrader(security_of(STRANGER), {}).upgrade_security(raw, True, one.host.get_id())
+        with suppress(IOException, RawConnError):  # as the node closes it
+            for byte in len(said).to_bytes(LENGTH_SIZE, "big") + said:
+                await conn.write(bytes([byte]))
+            await conn.read(1)
+        assert heard == [said] * is_heard
 
 
 @on_trio
