@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
 .DEFAULT_GOAL := help
-.PHONY: help install simulate testnet test ray-test adapters-test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
+.PHONY: help install simulate testnet test ray-test adapters-test oldest-test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +67,16 @@ adapters-test: install ## the tests on peft's adapters, in an environment like t
 	chmod +x build/adapters/bin/fedchain
 	build/adapters/bin/python -m pytest -q tests/learning/models/test_peft.py $(ARGS)
 	[ -z "$(PAGES)" ] || build/adapters/bin/python -m tests.pages $(PAGES)
+
+oldest-test: install ## the tests with the oldest versions that pyproject.toml lets in, in an environment like those
+	$(PYTHON) -m venv --without-pip build/oldest
+	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
+		> "$$(echo build/oldest/lib/python3*/site-packages)/behind.pth"
+	$(BIN)/python -m tests.support.oldest > build/oldest/requirements.txt
+	$(PIP) --python build/oldest/bin/python install --quiet --no-deps --requirement build/oldest/requirements.txt
+	printf '#!/bin/sh\nexec "$$(dirname "$$0")/python" -m fedchain "$$@"\n' > build/oldest/bin/fedchain
+	chmod +x build/oldest/bin/fedchain
+	build/oldest/bin/python -m pytest -q -n 2 --dist worksteal -m 'not long and not slow' $(ARGS)
 
 test-all: install ## run all tests (ARGS goes to pytest)
 	$(PYTEST) $(ARGS)

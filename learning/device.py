@@ -97,7 +97,8 @@ def in_float32() -> Iterator[None]:
     matrices keep all of its bits, and where nothing else is said new numbers are on the processor and have gradients.
     Leave torch's settings as they were.
     """
-    kind, place = torch.get_default_dtype(), torch.get_default_device()
+    # A new tensor is on the default device. torch 2.6 cannot say which that is once it was set to None.
+    kind, place = torch.get_default_dtype(), torch.tensor([]).device
     try:
         precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # it is another one on each kind of device, which torch tells by other names

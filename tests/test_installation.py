@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import requires
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from fedchain.cli.main import COMMANDS
 from fedchain.network.libp2p.unused import UNUSED
 from fedchain.node.operating.preflight import LIBP2P_VERSION
+from tests.support.oldest import oldest_versions
 from tests.support.paths import ROOT
 
 NEVER_IMPORTED = {"exceptiongroup", "grpcio", "lru-dict", "mypy-protobuf", "rpcudp", "types-requests"}
@@ -47,6 +49,19 @@ def test_nothing_of_ours_brings_libp2p_s_own_list() -> None:
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
     assert extras["libp2p"] == [f"libp2p=={LIBP2P_VERSION}"]
+
+
+def test_the_oldest_protobuf_that_is_let_in_loads_libp2p_s_messages() -> None:
+    folder = files("libp2p")
+    assert isinstance(folder, Path)
+    texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*_pb2.py")]
+    made_for = [match[1] for text in texts if (match := re.search(r"Protobuf Python Version: ([\d.]+)", text))]
+    assert len(made_for) > 10
+    assert max(map(_numbers, made_for)) <= _numbers(oldest_versions()["protobuf"])
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def test_the_page_on_a_package_index_needs_nothing_beside_it() -> None:
