@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from fedchain.chain.block import Header, sign_block
-from fedchain.chain.difficulty import TARGET_MAX, bits_from_target
+from fedchain.chain.difficulty import TARGET_MAX, bits_from_target, work_from_bits
 from fedchain.chain.knowledge import needed_contents
 from fedchain.chain.post import Post
 from fedchain.chain.state import posts_required
@@ -138,8 +138,16 @@ class FalseAggregator(EagerMiner):
         return replace(header, knowledge_root=self.node.hold(false))
 
 
+HASHES_TIMES_MAX = 8
+"""Most hashes of a block that takes no virtual time, as a multiple of those that the founding document asks for. They
+take real time: each block that comes at once makes the next one harder, and a run would come to no end."""
+
+
 class SiblingMiner(Adversary):
-    """Makes many blocks for the open height and for the last finalized ones, as if its hashes cost nothing."""
+    """Makes many blocks for the open height and for the last finalized ones, as if its hashes cost nothing.
+
+    It leaves out those that take more than ``HASHES_TIMES_MAX`` times the hashes of the first block.
+    """
 
     PARAMETERS: ClassVar[Mapping[str, Parameter]] = {"per_s": Parameter(4, 0, 10_000)}
 
@@ -151,20 +159,24 @@ class SiblingMiner(Adversary):
             )
             if len(counted) >= posts_required(self.genesis, self.node.head) and self.draw.random() < 0.5:
                 header = draft_header(self, counted)
-                if header is not None:
+                if header is not None and self._affords(header):
                     publish_block(self, self.peer.search(header), counted)
             else:
                 self._mine_again()
 
     def _mine_again(self) -> None:
         found = self.node.ledger.final(self.draw.randint(max(1, self.height - 4), max(1, self.height - 1)))
-        if found is not None:
+        if found is not None and self._affords(found[0].header):
             block, _ = found
             sealed = self.peer.search(replace(block.header, miner=self.key.public_key))
             again = sign_block(
                 self.key, self.genesis.chain_id, sealed, block.transactions, block.certificate, block.evidence
             )
             self.peer.carry_out(Publish(CandidateMessage(again)))
+
+    def _affords(self, header: Header) -> bool:
+        first = work_from_bits(self.genesis.initial_bits)
+        return work_from_bits(header.bits) <= HASHES_TIMES_MAX * first
 
 
 class DifficultyLiar(Adversary):

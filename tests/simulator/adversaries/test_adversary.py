@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from fedchain.chain.block import Header
+from fedchain.chain.difficulty import work_from_bits
 from fedchain.node.core.notices import ClockOff
 from fedchain.simulator.disturbances import Clock, Fault
 from fedchain.simulator.engine.outcome import Outcome
@@ -36,6 +38,22 @@ def test_one_member_of_ten_does_not_capture_the_federation() -> None:
     head = simulation.peers[0].node
     assert head is not None
     assert len(head.head.roster.electors) == 10
+
+
+def test_blocks_that_cost_no_virtual_time_cost_little_real_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each made the next one harder: after twenty rounds one took millions of hashes, and the run came to no end."""
+    simulation = trivial_simulation(attacked("sibling-miner", (3,), peers=4, rounds=30))
+    liar, most, found = simulation.peers[3], work_from_bits(simulation._genesis.initial_bits), list[Header]()
+    search = liar.search
+
+    def note(header: Header) -> Header:
+        assert work_from_bits(header.bits) < 100 * most
+        found.append(header)
+        return search(header)
+
+    monkeypatch.setattr(liar, "search", note)
+    assert simulation.run().violations == []
+    assert {header.height for header in found} >= set(range(25, 30)), "it goes on"
 
 
 def test_members_that_train_for_longer_than_a_phase_waits_are_counted() -> None:
