@@ -68,6 +68,33 @@ def test_a_restart_does_not_push_out_the_block_that_the_journal_is_locked_on(is_
     assert len(stage.node.ledger.entries) == CANDIDATES_OF_MINER_MAX + 1
 
 
+def test_a_restart_does_not_push_out_the_block_that_was_voted_for() -> None:
+    """The store lists it behind better blocks of its miner, and no quorum names it yet."""
+    stage = Stage(genesis(4))
+    *better, block = variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
+    said = stage.a_vote(stage.me, block.hash, PREVOTE)
+    stage.victim.journal = Journal(slot=said.slot, votes=(said,))
+    stage.victim.store = MemoryStore()
+    stage.victim.store.append([Candidate(known, is_own=False) for known in (*better, block)])
+    stage.restart()
+    assert block.hash in stage.node.ledger.entries
+
+
+def test_the_block_that_the_journal_is_locked_on_is_taken_after_better_ones_of_its_miner() -> None:
+    """A member lost its folder and was told of its lock by others, without the prevotes. A liar whose block that is
+    makes better ones before the member gets it again: it votes for none of them, and could not vote for its own."""
+    stage = Stage(genesis(4))
+    *better, locked = variants(stage, stage.block(), CANDIDATES_OF_MINER_MAX + 3)
+    newest = stage.a_vote(stage.me, NIL, PRECOMMIT, attempt=1)
+    stage.victim.journal = Journal(slot=newest.slot, votes=(newest,), lock=(0, locked.hash))
+    stage.victim.store = MemoryStore()
+    stage.restart()
+    for block in (*better, locked):
+        stage.candidate(block)
+    assert locked.hash in stage.node.ledger.entries
+    assert len(stage.node.ledger.entries) == CANDIDATES_OF_MINER_MAX + 1
+
+
 def test_a_status_tells_first_of_what_a_quorum_voted_for() -> None:
     stage = Stage(genesis(7, phase_timeout_ms=1_000))
     stage.tick(2)
