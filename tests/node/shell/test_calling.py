@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,7 +136,7 @@ async def test_under_the_next_key_it_calls_no_longer_than_its_chain_stands(is_to
     service = connected(chain.state, *OTHERS[:2])
     service.node = node
     if is_touched:
-        files.stamp, files.following = 1, deepcopy(NEXT)
+        files.stamp, files.following = 1, PrivateKey(NEXT.seed)
     await caller.wait(service, lambda: None, WANTED)
     assert node.looks > 3 * len(node.heads)
     assert caller.turn()
