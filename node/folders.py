@@ -5,7 +5,6 @@ A run or node that cannot be read says so in its own row, and hides none of the 
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from fedchain.files.layout import (
     read_metrics,
 )
 from fedchain.files.places import Place, chain_folder, places_in
+from fedchain.files.tables import read_toml
 from fedchain.node.operating.status import look_for_node
 
 TIMELINE_END = 64 * 2**10
@@ -87,7 +87,7 @@ def _read(place: Place) -> Row:
 
 
 def _read_simulation(folder: Path) -> Row:
-    scenario = tomllib.loads((folder / SCENARIO_FILE).read_text(encoding="utf-8"))
+    scenario = read_toml(folder / SCENARIO_FILE, ValueError)
     rows = list(read_metrics(folder))
     ending = folder / RESULT_FILE
     result = json.loads(read_found(ending).decode()) if ending.exists() else None

@@ -116,6 +116,11 @@ def test_a_file_that_no_parser_takes_is_told_in_one_line(tmp_path: Path, content
         read_toml(tmp_path / "it.toml", TableError)
 
 
+def test_a_file_without_end_is_read_as_far_as_settings_may_reach() -> None:
+    with pytest.raises(TableError, match=r"^/dev/zero is no file of settings: it has more than 4,194,304 bytes$"):
+        read_toml(Path("/dev/zero"), TableError)
+
+
 def test_a_word_that_looks_like_none_is_answered_with_all() -> None:
     assert nearest("zzzz", ("one", "two")) == "; known are one, two"
     assert nearest("zzzz", ("", "one")) == "; known are '', one", "an empty text is one of the words"

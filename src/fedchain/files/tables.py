@@ -13,6 +13,9 @@ from fedchain.wording import nearest_name
 
 Table = TypeVar("Table")
 
+FILE_SIZE_MAX = 2**22
+"""Most bytes of a file of settings; each member of ten thousand may have some hundred."""
+
 INTEGER_BITS = 64
 """Most bits of an integer; TOML guarantees no more."""
 
@@ -32,9 +35,14 @@ class Range:
 def read_toml(path: Path, refuse: Callable[[str], Exception]) -> dict[str, Any]:
     """Read a TOML file; raises the error that ``refuse`` makes of one clear line."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(FILE_SIZE_MAX + 1)
     except OSError as error:
         raise refuse(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > FILE_SIZE_MAX:
+        raise refuse(f"{path} is no file of settings: it has more than {FILE_SIZE_MAX:,} bytes")
+    try:
+        return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # beside TOML's own: no UTF-8, endless digits, endless brackets
         raise refuse(f"{path} is not TOML: {error}") from None
 
