@@ -92,7 +92,7 @@ def _is_kept(value: Any, kind: Any) -> bool:
 
 def _validate(record: Any, place: str, value: Any, kind: Any) -> None:
     if not isinstance(value, kind):
-        expected = getattr(kind, "__name__", "number")
+        expected = kind.__name__ if isinstance(kind, type) else "number"
         raise OwnCodeFailed(f"{type(record).__name__}.{place} holds {type(value).__name__}, not {expected}")
 
 

@@ -366,7 +366,8 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 def test_an_answer_without_an_end_is_not_waited_for(about: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedchain.web.light.ANSWER_S", 0.2)
     with flooding(*ENDLESS[about]) as address:
-        with pytest.raises(NotFound, match=rf"^{address}/run does not answer: .* takes longer than 0\.2 s$"):
+        said = rf"^{address}/run does not answer: .*( takes longer than 0\.2 s|more than \d+ .*)$"  # Python 3.14 counts
+        with pytest.raises(NotFound, match=said):
             verify_served([f"{address}/run"], NOW_MS)
         for thread in threading.enumerate():
             if thread.name == "fedchain-light":

@@ -2,6 +2,7 @@
 would do nothing, and nobody would say so.
 """
 
+import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -68,7 +69,7 @@ def _needs_of(kind: type) -> Mapping[str, tuple[Needs, ...]]:
     """Needs of the fields that have any, as the nearest class states them."""
     found: dict[str, tuple[Needs, ...]] = {}
     for parent in filter(is_dataclass, reversed(kind.__mro__)):
-        for name, annotation in vars(parent).get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(parent).items():
             if isinstance(annotation, str) and "Annotated[" in annotation:
                 annotation = typing.get_type_hints(parent, include_extras=True)[name]
             extras: tuple[Any, ...] = getattr(annotation, "__metadata__", ())

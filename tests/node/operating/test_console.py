@@ -2,6 +2,7 @@
 
 import logging
 import os
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,7 +89,11 @@ def test_a_panel_ends_with_its_terminal_and_the_node_goes_on(monkeypatch: pytest
 
     monkeypatch.setattr(console, "REFRESH_S", 0.001)
     monkeypatch.setenv("TERM", "xterm")
-    with os.fdopen(slave, "w") as terminal:
-        monkeypatch.setattr("sys.stdout", terminal)
+    terminal = os.fdopen(slave, "w")
+    monkeypatch.setattr("sys.stdout", terminal)
+    try:
         anyio.run(main)
+    finally:
+        with suppress(OSError):  # Python 3.14 still wants to write the rest
+            terminal.close()
     assert looks >= 3

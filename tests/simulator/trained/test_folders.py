@@ -1,6 +1,7 @@
 """Models leave runs and nodes as files that plain PyTorch takes, with the accuracy that was measured, to the bit."""
 
 import gc
+import io
 import os
 import re
 import shutil
@@ -358,7 +359,7 @@ def test_a_large_common_model_is_written_and_measured_where_it_lies(
         found, size = tracemalloc.get_traced_memory()[1], (tmp_path / "model.safetensors").stat().st_size
     finally:
         tracemalloc.stop()
-    assert found < size, "one tensor at a time, and none of them copied: the buffer of a file alone"
+    assert found - io.DEFAULT_BUFFER_SIZE < size // 2, "one tensor at a time, and none of them copied"
     expected = measure_trained(models, models.learner(), model)
     monkeypatch.setattr("fedchain.simulator.trained.folders.MAPPED_SIZE", 0)
     learner = models.learner()
