@@ -16,6 +16,15 @@ PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 # What tests import beside the program.
 TEST_MODULES := hypothesis.extra.numpy pytest pytest_asyncio.plugin xdist.plugin xdist.remote xdist.workermanage
 
+# Makes an environment of its own; what it lacks comes from .venv, which lies behind it.
+define behind
+$(PYTHON) -m venv --without-pip $(1)
+echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
+	> "$$(echo $(1)/lib/python3*/site-packages)/behind.pth"
+printf '#!/bin/sh\nexec "$$(dirname "$$0")/python" -m fedchain "$$@"\n' > $(1)/bin/fedchain
+chmod +x $(1)/bin/fedchain
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help install simulate testnet test ray-test adapters-test oldest-test test-all check format docs tutorials bench fuzz mutants soak reproduce clean
 
@@ -51,31 +60,21 @@ test: install ## run the tests without those that take long (ARGS goes to pytest
 	$(PYTEST) -m 'not long and not slow' $(ARGS)
 
 ray-test: install ## the tests on clusters of Ray, which is put into an environment of its own behind this one's
-	$(PYTHON) -m venv --without-pip build/ray
-	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
-		> "$$(echo build/ray/lib/python3*/site-packages)/behind.pth"
+	$(call behind,build/ray)
 	$(PIP) --python build/ray/bin/python $(PIP_OPTIONS) 'ray==$(RAY_VERSION)'
 	build/ray/bin/python -m pytest -q tests/learning/executors/test_on_ray.py $(ARGS)
 
 adapters-test: install ## the tests on peft's adapters, in an environment like that one, and its tutorials (PAGES= leaves them out)
-	$(PYTHON) -m venv --without-pip build/adapters
-	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
-		> "$$(echo build/adapters/lib/python3*/site-packages)/behind.pth"
+	$(call behind,build/adapters)
 	$(PIP) --python build/adapters/bin/python $(PIP_OPTIONS) \
 		'peft==$(PEFT_VERSION)' 'transformers==$(TRANSFORMERS_VERSION)'
-	printf '#!/bin/sh\nexec "$$(dirname "$$0")/python" -m fedchain "$$@"\n' > build/adapters/bin/fedchain
-	chmod +x build/adapters/bin/fedchain
 	build/adapters/bin/python -m pytest -q tests/learning/models/test_peft.py $(ARGS)
 	[ -z "$(PAGES)" ] || build/adapters/bin/python -m tests.pages $(PAGES)
 
 oldest-test: install ## the tests with the oldest versions that pyproject.toml lets in, in an environment like those
-	$(PYTHON) -m venv --without-pip build/oldest
-	echo "import site; site.addsitedir('$(CURDIR)/$(wildcard $(VENV)/lib/python3*/site-packages)')" \
-		> "$$(echo build/oldest/lib/python3*/site-packages)/behind.pth"
+	$(call behind,build/oldest)
 	$(BIN)/python -m tests.support.oldest > build/oldest/requirements.txt
 	$(PIP) --python build/oldest/bin/python install --quiet --no-deps --requirement build/oldest/requirements.txt
-	printf '#!/bin/sh\nexec "$$(dirname "$$0")/python" -m fedchain "$$@"\n' > build/oldest/bin/fedchain
-	chmod +x build/oldest/bin/fedchain
 	build/oldest/bin/python -m pytest -q -n 2 --dist worksteal -m 'not long and not slow' $(ARGS)
 
 test-all: install ## run all tests (ARGS goes to pytest)

@@ -108,7 +108,8 @@ class Linked(NamedTuple):
 def find_base(connection: sqlite3.Connection, height: int, known: Linked | None = None) -> int:
     """Lowest height from which on every block up to the one at ``height`` is there and follows the one before it.
 
-    Where ``known`` blocks lie on the way, they are counted alone: one that was missing would be found so.
+    Where ``known`` blocks lie on the way, they are only counted: a final block may be dropped, and is never replaced by
+    another one, so those that are there still follow each other.
     """
     query = "SELECT height, hash, parent_hash FROM finals INDEXED BY outline WHERE height <= ? ORDER BY height DESC"
     base, parent = height + 1, None
@@ -404,8 +405,8 @@ def _stands_on(header: Header, state: State) -> bool:
 def _read_block(connection: sqlite3.Connection, height: int) -> Block | None:
     """The parts of the block at ``height`` that a state depends on; None if its row is not as it was written.
 
-    We wrote these bytes and their checksum matches, so they are not validated again, but for the number of their items;
-    that would take twice as long as everything else.
+    We wrote these bytes and their checksum matches, so only their items are counted: to validate them again would take
+    twice as long as everything else.
     """
     row = connection.execute(f"{FINALS.select} WHERE height = ?", (height,)).fetchone()
     if row is None:

@@ -54,10 +54,7 @@ def build_host(key: PrivateKey, admits: Admits, limits: Limits) -> "GuardedHost"
     own_id = peer_id(key.public_key)
     peerstore = PeerStore()
     peerstore.add_key_pair(own_id, pair)
-    upgrader = GatedUpgrader(
-        security_of(key),
-        {TProtocol(YAMUX): BoundedYamux},
-    )
+    upgrader = GatedUpgrader(security_of(key), {TProtocol(YAMUX): BoundedYamux})
     upgrader.admits = admits
     for step in (upgrader.security_multistream, upgrader.muxer_multistream):
         step._selector.multiselect = BoundedMultiselect(step.multiselect.handlers)
