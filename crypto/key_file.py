@@ -19,9 +19,7 @@ ED25519 = "1.3.101.112"
 """Object identifier of an Ed25519 key."""
 
 
-def write_key_file(
-    path: Path, seed: bytes, public_key: PublicKey, passphrase: str | None, *, replace: bool = False
-) -> None:
+def write_key_file(path: Path, seed: bytes, public_key: PublicKey, passphrase: str | None, *, replace: bool) -> None:
     """Write a key, encrypted when a passphrase is given, so that it is on the disk when this returns.
 
     Raises:

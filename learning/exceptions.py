@@ -188,7 +188,7 @@ def told(error: E, who: str, asked: type | None = None) -> "E | OwnCodeFailed":
     return result
 
 
-def raise_told(error: BaseException, who: str, asked: type | None = None) -> NoReturn:
+def raise_told(error: BaseException, who: str, asked: type) -> NoReturn:
     """Raise what `told` returns: from the error, unless it is the error itself, which is not its own cause."""
     result = told(error, who, asked)
     if result is error:

@@ -171,7 +171,7 @@ class Explorer:
         """
         return self.peer_of(find_member(name, self.state.roster.members, self.numbers_by(columns)), columns)
 
-    def peer_of(self, member: PublicKey, columns: Columns | None = None) -> PeerView:
+    def peer_of(self, member: PublicKey, columns: Columns | None) -> PeerView:
         """A member by the key that it has."""
         counts = (self._columns if columns is None else columns).count(member)
         state = self.state

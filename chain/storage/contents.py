@@ -32,7 +32,7 @@ class ContentTable:
     """The contents of a folder. A damaged one is logged once and counts as not held until it is written again."""
 
     def __init__(
-        self, folder: Path, reader: sqlite3.Connection, writer: sqlite3.Connection, *, is_durable: bool = True
+        self, folder: Path, reader: sqlite3.Connection, writer: sqlite3.Connection, *, is_durable: bool
     ) -> None:
         self._folder, self._is_durable = folder, is_durable
         self._reader = reader

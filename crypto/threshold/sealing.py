@@ -52,7 +52,6 @@ def deal_sealed(
     random_bytes: RandomBytes,
     *,
     key_bits: int = KEY_BITS[0],
-    s: int = 1,
 ) -> Dealing:
     """Make the keys of a federation, seal each share to its member, and keep nothing; some seconds.
 
@@ -61,14 +60,13 @@ def deal_sealed(
         threshold: t, how many decrypt together.
         random_bytes: the operating system's.
         key_bits: of n, one of `KEY_BITS`.
-        s: plaintexts are integers modulo n^s.
 
     Raises:
         ValueError: a parameter out of bounds, a member twice, or a key that nobody can have.
     """
     if len(set(members)) != len(members):
         raise ValueError(f"{len(members)} members, of which {len(set(members))} are different")
-    public_key, shares = deal(len(members), threshold, random_bytes, key_bits=key_bits, s=s)
+    public_key, shares = deal(len(members), threshold, random_bytes, key_bits=key_bits)
     return Dealing(public_key, seal_shares(public_key, shares, members))
 
 

@@ -63,8 +63,8 @@ class Checkpoint:
     """(n, D), float64."""
 
 
-def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, checkpoints: int = 4) -> Constants:
-    """Train the first `clients` clients for `rounds` rounds and measure at `checkpoints` places of each.
+def estimate_constants(learner: Learner, clients: int, *, checkpoints: int = 4) -> Constants:
+    """Train the first `clients` clients for two rounds and measure at `checkpoints` places of each.
 
     The distance term takes part from round 2 on. Raises `ConfigurationError` unless the method is DFPL, posts what it
     has trained as it is, and takes two steps a round: slopes are between models of one round.
@@ -86,7 +86,7 @@ def estimate_constants(learner: Learner, clients: int, *, rounds: int = 2, check
         )
     paths: list[list[Checkpoint]] = []
     knowledge: Tensors | None = None
-    for number in range(1, rounds + 1):
+    for number in (1, 2):
         posts = []
         for index in range(min(clients, CLIENTS_MAX)):
             with learner.lend(index, number) as client:

@@ -34,7 +34,7 @@ LINES_OF_THEIR_OWN = frozenset(
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 
 
-def set_up_logging(verbose: bool, log_format: str = "text") -> None:
+def set_up_logging(verbose: bool, log_format: str) -> None:
     """Log to standard error, one line an event: time, level, logger, message; or the same as JSON objects."""
     handler = StderrHandler()
     if log_format == "json":

@@ -132,7 +132,7 @@ class Hoard:
             self._votes_of[slot] = sorted((*heard.values(), *ours), key=lambda vote: vote.voter)
         return self._votes_of[slot]
 
-    def own_vote(self, key: PrivateKey, slot: Slot, beside: Sequence[Vote] = ()) -> Vote:
+    def own_vote(self, key: PrivateKey, slot: Slot, beside: Sequence[Vote]) -> Vote:
         """A vote of our own; it repeats the measurements of the votes ``beside`` it, if there are any."""
         kind, height, attempt, block_hash = slot
         measures = kind is VoteKind.PRECOMMIT and block_hash != NIL

@@ -25,7 +25,6 @@ class Gates:
         now_s: virtual time, in seconds.
         memberships: those that each peer lets connect, by its number.
         on_ban: called when a peer has banned a neighbour.
-        limits: budgets, and limits of blame.
     """
 
     def __init__(
@@ -34,9 +33,8 @@ class Gates:
         memberships: Sequence[Membership],
         now_s: Callable[[], float],
         on_ban: OnBan,
-        limits: Limits | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = Limits()
         self._members, self._memberships, self._now_s, self._on_ban = members, memberships, now_s, on_ban
         self._gates: list[Gate | None] = [None] * len(members)
 

@@ -24,10 +24,10 @@ class Recorder:
         genesis: the federation's founding document.
         loop: the clock.
         witness: what the peers saw of each block.
-        peers: number of those that ever take part; 0: the founders.
+        peers: number of those that ever take part.
     """
 
-    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness, peers: int = 0) -> None:
+    def __init__(self, genesis: Genesis, loop: VirtualTimeLoop, witness: Witness, peers: int) -> None:
         self.rows: list[RoundMetrics] = []
         self._spans: dict[int, dict[int, Span]] = {}  # by round and peer
         self.evaluations = EvaluationLog()
@@ -36,7 +36,7 @@ class Recorder:
         """The peers that mined each round's final blocks, in order; those of the setup are the first round's."""
         self._sealed_s: dict[Hash, float] = {}
         self._places = dict(genesis_state(genesis).roster.seats)  # of all keys so far
-        self._sent_bytes = self._received_bytes = [0] * (peers or len(genesis_state(genesis).roster))
+        self._sent_bytes = self._received_bytes = [0] * peers
 
     def span(self, number: int, round_number: int) -> Span:
         """Times of a peer's work in a round."""

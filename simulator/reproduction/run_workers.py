@@ -62,7 +62,7 @@ class Finished:
     """Plain values, or the error that ended it."""
 
 
-def open_run_workers(executor: str, count: int, *, cards: bool = False) -> Workers:
+def open_run_workers(executor: str, count: int, *, cards: bool) -> Workers:
     """Workers for whole runs, which are told :class:`Begin`. Raises ConfigurationError where Ray is missing.
 
     Args:

@@ -155,7 +155,7 @@ def _require_record(folder: Path) -> None:
         raise ScenarioError(f"{folder} has no record of what was computed (--no-record), so it cannot go on")
 
 
-def continued(folder: Path, scenario: Scenario, data: str = "") -> Record:
+def continued(folder: Path, scenario: Scenario, data: str) -> Record:
     """The record of a run that goes on if it was interrupted; ``data`` as of `identity`. Raises RecordError."""
     return (Record.open if folder.exists() else Record.create)(folder, identity(scenario, data=data))
 

@@ -82,7 +82,7 @@ class Twins:
         neighbours: number of members that the network ever connects this peer to; None for all.
     """
 
-    def __init__(self, context: Context, *, has_listened: bool = False, neighbours: int | None = None) -> None:
+    def __init__(self, context: Context, *, has_listened: bool, neighbours: int | None) -> None:
         self._context, self._neighbours = context, neighbours
         self._required: tuple[State | None, int] = None, 0  # a head, and the claims required there
         self._is_listening = not has_listened
@@ -215,7 +215,7 @@ class Twins:
         noticed before we sign anything different.
         """
         context, required = self._context, self._claims_required()
-        if context.catch_up.heard() < required or len(self._claims(0, context.head.height)) < required:
+        if context.catch_up.heard() < required or len(self._claims(context.head.height)) < required:
             return False
         if not required or (context.head.height == 0 and context.journal == Journal()):
             return True
@@ -223,18 +223,18 @@ class Twins:
             self._level_since_ms = context.now.ms
         return context.now.ms - self._level_since_ms >= LISTENING_MS
 
-    def _claims(self, low: int, high: int = 2**63) -> dict[bytes, int]:
-        """Heights of the heads that other active members announce, limited to a range."""
+    def _claims(self, high: int = 2**63) -> dict[bytes, int]:
+        """Heights of the heads that other active members announce, up to a height."""
         context = self._context
         return {
             peer: height
             for peer, height in context.catch_up.claims().items()
-            if low <= height <= high and peer != context.me and context.head.roster.is_active(peer)
+            if height <= high and peer != context.me and context.head.roster.is_active(peer)
         }
 
     def _claimed(self) -> int:
         """Height that enough members announce for one of them to be honest; 0 if fewer announced any."""
-        heights, required = sorted(self._claims(0).values(), reverse=True), self._claims_required()
+        heights, required = sorted(self._claims().values(), reverse=True), self._claims_required()
         return heights[required - 1] if 0 < required <= len(heights) else 0
 
     def _claims_required(self) -> int:
@@ -257,7 +257,7 @@ class Twins:
             self._told_ms = context.now.ms + LISTENING_MS - LISTENING_NOTICE_MS
         if not self._is_listening or context.now.ms - self._told_ms < LISTENING_NOTICE_MS:
             return
-        level, heard = self._claims(0, context.head.height), self._claims(0)
+        level, heard = self._claims(context.head.height), self._claims()
         if len(level) >= self._claims_required():
             return  # enough members are level: listening is about to end
         self._told_ms = context.now.ms
