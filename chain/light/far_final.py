@@ -5,7 +5,7 @@ show first that it is whole, that work was spent on it, and that members signed 
 signers is honest. Only the state says whether the signers were the block's electors: see ``judge_joined``.
 """
 
-from fedchain.chain.block import Block, block_signing_message
+from fedchain.chain.block import Block, Header, block_signing_message
 from fedchain.chain.certificate import Certificate
 from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.evidence import EVIDENCE_MAX
@@ -35,11 +35,16 @@ def validate_far_final(
     message = block_signing_message(genesis.chain_id, block.hash)
     if header.miner not in members or not is_valid_signature(header.miner, block.signature, message):
         raise InvalidSignature("miner signature", f"it is not {header.miner.hex()[:16]}…'s, or that is no member")
+    validate_work(genesis, header)
+    validate_claim(certificate, VoteKind.PRECOMMIT, header.height, block.hash)
+    validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
+
+
+def validate_work(genesis: Genesis, header: Header) -> None:
+    """Check that work was spent on a header, by the bits that it names itself. Raises InvalidBlock."""
     if not is_canonical_bits(header.bits) or not is_sealed(genesis.proof_function, header):
         found = f"nonce {header.nonce} does not bring the hash to the target {header.bits:#x}"
         raise InvalidBlock("proof of work", found)
-    validate_claim(certificate, VoteKind.PRECOMMIT, header.height, block.hash)
-    validate_votes(genesis, members, signatures_required(genesis, roster), certificate, is_valid_signature)
 
 
 def validate_extent(

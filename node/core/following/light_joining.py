@@ -13,13 +13,12 @@ from itertools import islice
 
 from fedchain.chain.block import Block
 from fedchain.chain.certificate import Certificate
-from fedchain.chain.difficulty import is_canonical_bits
 from fedchain.chain.exceptions import Invalid, InvalidBlock, OutOfWindow, Refused
 from fedchain.chain.genesis import NEWEST_VERSION
 from fedchain.chain.light.bisection import Bisection, ConflictingBlocks, expect_proof
+from fedchain.chain.light.far_final import validate_work
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import LaterVersion, Trusted, trust_block, trust_genesis, validate_period
-from fedchain.chain.proof_of_work import is_sealed
 from fedchain.chain.state import state_size_max
 from fedchain.chain.validation import validate_certificate, validate_claim, validate_roots
 from fedchain.chain.vote import VoteKind
@@ -145,12 +144,9 @@ class LightJoining:
 
         Raises Invalid: body, work or certificate are not the header's, so nothing is asked for it.
         """
-        genesis, header = self._context.genesis, block.header
         validate_roots(block)
-        if not is_canonical_bits(header.bits) or not is_sealed(genesis.proof_function, header):
-            found = f"nonce {header.nonce} does not bring the hash to the target {header.bits:#x}"
-            raise InvalidBlock("proof of work", found)
-        validate_claim(certificate, VoteKind.PRECOMMIT, header.height, block.hash)
+        validate_work(self._context.genesis, block.header)
+        validate_claim(certificate, VoteKind.PRECOMMIT, block.header.height, block.hash)
         self._line.setdefault(peer, HandedOut(peer, block, certificate))
         for other in list(islice(self._line, max(0, len(self._line) - LINE_MAX))):
             if self._walk is None or other != self._walk.peer:

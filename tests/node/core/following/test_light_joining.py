@@ -20,7 +20,7 @@ from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.light.verification import TRUST_PERIOD_MS
 from fedchain.chain.membership.amendment import amendment_of
 from fedchain.chain.membership.change import propose_amendment
-from fedchain.chain.proof_of_work import search_nonce
+from fedchain.chain.proof_of_work import is_sealed, search_nonce
 from fedchain.chain.state import NUMBER_MAX, genesis_state
 from fedchain.chain.storage.database import DATABASE
 from fedchain.chain.storage.rows import LIGHTS
@@ -309,6 +309,40 @@ def test_a_head_with_another_body_is_refused_before_anything_is_asked_for_it() -
     crowd.run(lambda: peer in crowd.refused(), 5)
     assert peer in crowd.refused()
     assert sent(crowd.effects, GetLight) == []
+
+
+def test_a_head_without_work_is_refused_before_anything_is_asked_for_it() -> None:
+    crowd, peer = a_crowd(), newest_members()[0]
+    block, certificate = crowd.blocks[-1], crowd.final(crowd.blocks[-1]).certificate
+    nonces = (replace(block.header, nonce=nonce) for nonce in range(1_000))
+    header = next(header for header in nonces if not is_sealed(crowd.stage.chain.genesis.proof_function, header))
+    idle = replace(block, header=header)
+    votes = replace(certificate, block_hash=idle.hash)
+
+    def answer(message: Message) -> Answers:
+        yield from [(0, FinalMessage(idle, votes))] if isinstance(message, GetFinal) else ()
+
+    crowd.add(peer, answer, lambda: (HEIGHT, idle.hash))
+    crowd.run(lambda: peer in crowd.refused(), 5)
+    assert peer in crowd.refused()
+    assert sent(crowd.effects, GetLight) == []
+
+
+def test_who_replaces_a_signature_below_a_true_head_is_blamed_and_another_leads() -> None:
+    crowd, (liar, honest, *_) = a_crowd(), newest_members()
+    final = crowd.final(crowd.blocks[-1])
+    altered = FinalMessage(replace(final.block, signature=bytes(64)), final.certificate)
+
+    def answer(message: Message) -> Answers:
+        yield from [(0, altered)] if isinstance(message, GetFinal) else crowd.answer(crowd.blocks, message)
+
+    crowd.add(liar, answer, lambda: (HEIGHT, final.block.hash))
+    crowd.run(lambda: liar in crowd.refused(), 30)
+    assert liar in crowd.refused()
+    assert crowd.stage.node.head.height == 0
+    crowd.add_honest(honest)
+    crowd.run(crowd.is_at_head, 60)
+    assert crowd.is_at_head()
 
 
 def test_what_another_peer_says_in_place_of_the_one_that_leads_changes_nothing() -> None:
