@@ -232,8 +232,9 @@ class Desk:
         if (fate := self._fate(record)) is not None:
             raise NodeConfigError(f"this member {fate}: it takes no part any more")
         if record.is_changing:
-            then = f"{record.next.name.lower()} from round {record.round} on"
-            raise NodeConfigError(f"a change of this member is on its way already: it is {then}")
+            then = "takes no part any more" if record.next.is_for_good else f"is {record.next.name.lower()}"
+            said = f"from round {record.round} on it {then}"
+            raise NodeConfigError(f"a change of this member is on its way already: {said}")
         return record
 
     def _fate(self, record: Member) -> str | None:

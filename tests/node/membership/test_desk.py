@@ -203,6 +203,9 @@ def test_a_member_leaves_once() -> None:
     assert it.ask("leave").startswith("it was asked for before: ")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.LEAVE]
     assert it.refusal("back").startswith("one change of a member at a time: it was asked before that this one leaves, ")
+    it.final(it.adopt(it.block(changes=it.node.open_changes())))
+    coming = "a change of this member is on its way already: from round 3 on it takes no part any more"
+    assert it.refusal("leave") == coming
 
 
 def test_of_four_members_nobody_leaves_at_once() -> None:
@@ -431,8 +434,12 @@ def test_a_member_goes_away_by_its_own_word() -> None:
     assert it.ask("away").endswith("the member counts no more; let the node run until then")
     assert [change.kind for change in it.node.open_changes()] == [ChangeKind.AWAY]
     it.final(it.adopt(it.block(changes=it.node.open_changes())))
+    coming = "a change of this member is on its way already: from round 3 on it is away"
+    assert [it.refusal(name) for name in ("away", "leave", "back")] == [coming] * 3
     it.accept(2)
     assert it.refusal("away") == "this member is away already, until: fedchain node back FOLDER"
+    silent = "this member does not count now, so it approves of nothing"
+    assert it.refusal("remove", member="0", reason="it lies") == silent
 
 
 def test_a_node_that_is_behind_does_not_promise_that_its_member_counts() -> None:

@@ -192,6 +192,22 @@ def test_whoever_asks_on_an_invitation_of_a_member_that_left_is_told_to_find_ano
     assert other.knock(invitation) == (REFUSED, gone)
 
 
+def test_whoever_asks_on_an_invitation_of_a_member_that_is_away_asks_again_later(tmp_path: Path) -> None:
+    other = Host(tmp_path / "other", 1)
+    invitation = Host(tmp_path).requests.invite("clinic")
+    away = sign_change(keys(1)[0], other.genesis.chain_id, ChangeKind.AWAY, sequence=0, until=9)
+    for changes in ([away], [], []):
+        other.final(other.block(changes=changes, miner=keys(5)[2]))
+    assert other.knock(invitation) == (LATER, "the member that invites does not count now")
+
+
+def test_a_key_that_has_its_place_is_told_so(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    member = keys(5)[3]
+    assert host.knock(host.requests.invite("clinic"), member) == (TAKEN, "this key has its place already")
+    assert host.node.open_changes() == ()
+
+
 @on_trio
 async def test_peers_whose_requests_have_ended_are_let_go_of_at_the_next_head(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
