@@ -177,9 +177,8 @@ class Run:
         self._scenario, self._learner, self._record, self._training = scenario, learner, record, training
         self._shares_checks = shares_checks
         self._keys, config = simulation_keys(scenario), learner.config
-        if config.material:
-            _validate_behaviours(scenario)
         self._rules = Application(config, [key.public_key for key in self._keys[: scenario.members]])
+        _validate_behaviours(scenario, self._rules, is_encrypted=bool(config.material))
         self._genesis = found_federation(scenario, self._rules, self._keys, config)
         phases = (*self._rules.setup_phases, *self._rules.phases)
         if any(self._rules.lists_parts(name) for name, _, _ in phases):
@@ -276,11 +275,19 @@ def model_path(folder: Path, member: int) -> Path:
     return folder / f"member-{member}.safetensors"
 
 
-def _validate_behaviours(scenario: Scenario) -> None:
-    """Raise ScenarioError for traitors that change numbers in posts: encrypted posts do not show any."""
+def _validate_behaviours(scenario: Scenario, rules: Application, *, is_encrypted: bool) -> None:
+    """Raise ScenarioError for traitors that change numbers in posts, where no post shows any."""
+    method, info = rules.method, rules.info
+    specs = (spec for phase in (*method.setup, *method.phases) for spec in method.payload_spec(phase, info))
+    if is_encrypted:
+        reason = "which encrypted posts do not show"
+    elif not any(spec.dtype.startswith("float") for spec in specs):
+        reason = f"and posts of {scenario.method} hold none themselves"
+    else:
+        return
     for row in scenario.adversaries:
         if issubclass(find_behaviour(row.behaviour), Poisoner | PoisonPoster):
-            raise ScenarioError(f"behaviour {row.behaviour} changes numbers, which encrypted posts do not show")
+            raise ScenarioError(f"behaviour {row.behaviour} changes numbers, {reason}")
 
 
 def simulated_secrets(private_seed: int, seed: int, shares: Sequence[bytes], member: int) -> Secrets:

@@ -75,7 +75,8 @@ class Poisoner(Adversary):
         others = [_take_apart(form.decode(name, data, base), known) for data in self._honest_payloads()]
         lie = _put_together(own, known, self.lie(_take_apart(own, known), others))
         lie |= {name: self.claim(own[name]) for name in ("counts", "examples") if name in own}
-        return form.encode(name, settle(lie, specs), base, np.random.default_rng(0))  # how it is rounded is no matter
+        stated = settle({spec.name: lie[spec.name] for spec in specs}, specs)  # parts are listed beside these
+        return form.encode(name, {**own, **stated}, base, np.random.default_rng(0))  # how it is rounded is no matter
 
     def _honest_payloads(self) -> list[bytes]:
         """Payloads of honest members in the open phase, as far as they are here, in the order of the members' keys."""

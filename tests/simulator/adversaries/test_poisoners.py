@@ -189,3 +189,31 @@ def test_inflated_counts_are_the_largest_that_may_be_said() -> None:
 def test_a_parameter_that_a_lie_does_not_have_is_refused() -> None:
     with pytest.raises((ScenarioError, ConfigurationError), match="no parameter 'size'"):
         play(scenario("sign-flipper", {"size": 1.0}))
+
+
+def of_method(method: str, behaviour: str) -> Scenario:
+    liars = (Traitors(behaviour=behaviour, peers=(2,)),)
+    return Scenario(
+        method=method, peers=4, rounds=1, workers=1, test_every=0, proof_function="sha256d", adversaries=liars
+    )
+
+
+@pytest.mark.parametrize("behaviour", ["noise-poster", "poison-poster"])
+@pytest.mark.parametrize("method", ["feddkc", "solo"])
+def test_a_lie_about_numbers_that_no_post_holds_is_refused(behaviour: str, method: str) -> None:
+    """Posts of FedDKC list parts, and those of SOLO are empty."""
+    made = of_method(method, behaviour)
+    with pytest.raises(ScenarioError, match=f"behaviour {behaviour} changes numbers, and posts of {method} hold none"):
+        simulate(made, load_learner(made))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("method", "members"), [("fedict", 1), ("fededs", 4)])
+def test_a_lie_stands_beside_parts(method: str, members: int) -> None:
+    """Clients of FedICT post a distribution of labels, and FedEDS shares encrypted images before it trains."""
+    honest, lying = (
+        simulate(made, load_learner(made))
+        for made in (of_method(method, "follower"), of_method(method, "noise-poster"))
+    )
+    assert (lying.violations, [row.posts for row in lying.rows]) == ([], [members])
+    assert lying.knowledge_root != honest.knowledge_root
