@@ -359,6 +359,8 @@ def load_scenario(path: Path | None, overrides: Mapping[str, Any], task: TaskFun
         ScenarioError: the file cannot be read, or holds an unknown key or an impossible value.
         ConfigurationError: the learning task is impossible.
     """
+    if path is not None and path.is_dir():
+        raise ScenarioError(f"{path} is a folder, not a scenario's file; --out names the folder of a run")
     values: dict[str, Any] = {} if path is None else read_toml(path, ScenarioError)
     values |= overrides
     require_placed(values)

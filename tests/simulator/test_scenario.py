@@ -182,6 +182,8 @@ def test_an_impossible_value_is_refused_in_one_line(name: str, value: Any) -> No
 def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_scenario(tmp_path / "none.toml", {})
+    with pytest.raises(ScenarioError, match="is a folder, not a scenario's file; --out names the folder of a run"):
+        load_scenario(tmp_path, {})
     path = tmp_path / "bad.toml"
     path.write_bytes(b"peers = = 3")
     with pytest.raises(ScenarioError, match="is not TOML"):
