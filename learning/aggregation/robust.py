@@ -84,6 +84,11 @@ class RobustRule:
         return posts.collect(_RULES[self.name](posts, liars, self.clipping_norm))
 
 
+def squared_distances(posted: Sequence[Tensors]) -> list[list[float]]:
+    """||x_i - x_j||^2 between all posts, (K, K); all tensors of a post are one vector."""
+    return _squared_distances(_Posts(posted, {}))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     """The same elements of all posts."""
@@ -220,7 +225,7 @@ def _inverse_distances(posts: _Posts, point: _Combine) -> list[float]:
 
 
 def _squared_distances(posts: _Posts) -> list[list[float]]:
-    """||x_i - x_j||^2 between all posts, (K, K)."""
+    """Those of the posts as they are read: of their mixtures, once they have neighbours."""
     total = np.zeros((posts.count, posts.count))
     for block in posts.blocks():
         for i in range(posts.count - 1):

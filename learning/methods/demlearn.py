@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedchain.files.effects import Needs
 from fedchain.learning.aggregation.mean import round_once
+from fedchain.learning.aggregation.robust import squared_distances
 from fedchain.learning.config import CLIENTS_MAX
 from fedchain.learning.method import Phase, validate_range
 from fedchain.learning.methods.fedavg import FedAvg
@@ -173,13 +174,7 @@ def fingerprint(payload: Tensors) -> int:
 
 def distances(payloads: Sequence[Tensors]) -> list[list[float]]:
     """Return the Euclidean distances between the posted models, (K, K)."""
-    rows = [[0.0] * len(payloads) for _ in payloads]
-    for i, one in enumerate(payloads):
-        for j, other in enumerate(payloads[:i]):
-            parts = (one[name].astype(np.float64) - other[name].astype(np.float64) for name in sorted(one))
-            squares = math.fsum(square for part in parts for square in (part * part).ravel().tolist())
-            rows[i][j] = rows[j][i] = math.sqrt(squares)
-    return rows
+    return [[math.sqrt(square) for square in row] for row in squared_distances(payloads)]
 
 
 def link(rows: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
