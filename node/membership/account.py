@@ -10,7 +10,7 @@ from fedchain.chain.membership.amendment import Amendment
 from fedchain.chain.membership.change import Change, ChangeKind
 from fedchain.chain.membership.member import Member, Standing
 from fedchain.chain.membership.rules import approvals_required, room_for_changes
-from fedchain.chain.membership.succession import members_min, place_of, spare
+from fedchain.chain.membership.succession import amended_end, members_min, place_of, spare
 from fedchain.chain.state import State
 from fedchain.crypto.address import address
 from fedchain.crypto.keys import PublicKey
@@ -192,11 +192,9 @@ def follows_text(genesis: Genesis, head: State, change: Change) -> str:
 
 def _last_before(head: State, begin: int) -> int:
     """The last round, if it is closed before another one begins, by the amendments that are on their way; 0 if not."""
-    rounds = head.rules.rounds
-    for item in head.amendments.coming:
-        if item.round >= begin or 0 < rounds < item.round:
-            break
-        rounds = int(dict(item.values).get("rounds", rounds))
+    values = ((item.round, dict(item.values)) for item in head.amendments.coming if item.round < begin)
+    ends = [(number, number, int(of["rounds"])) for number, of in values if "rounds" in of]
+    rounds = amended_end(head.rules.rounds, ends)
     return rounds if rounds < begin else 0
 
 
