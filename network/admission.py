@@ -203,10 +203,13 @@ class Gate:
         if not conduct.budgets(now_s).excess.spends(1.0, now_s):
             self.blame(peer, BLAME_OVER_BUDGET, "far more messages than its budget", now_s)
 
-    def charge(self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_out: int = 0, now_s: float) -> None:
-        """Take what a peer has cost us from its budgets: time of ours, and bytes sent because it asked."""
+    def charge(
+        self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_in: int = 0, bytes_out: int = 0, now_s: float
+    ) -> None:
+        """Take what a peer has cost us from its budgets: time of ours, bytes read, and bytes sent because it asked."""
         budgets = self._account(peer, now_s).budgets(now_s)
         budgets.cpu.borrow(cpu_s, now_s)
+        budgets.bytes.borrow(bytes_in, now_s)
         budgets.answers.borrow(bytes_out, now_s)
 
     def may_ask(self, peer: PublicKey, now_s: float) -> bool:
@@ -214,12 +217,12 @@ class Gate:
         budgets = self._account(peer, now_s).budgets(now_s)
         return budgets.cpu.borrow(0.0, now_s) == 0.0 and budgets.answers.borrow(0.0, now_s) == 0.0
 
-    def pause_s(self, peer: PublicKey, size: int, now_s: float) -> float:
-        """Take ``size`` bytes from the peer's budget; how long to wait before more of it is read, in seconds."""
+    def pause_s(self, peer: PublicKey, now_s: float) -> float:
+        """How long to wait before more of a peer is read, in seconds."""
         conduct = self._of(peer, now_s)
         slow_s, conduct.slow_s = conduct.slow_s, 0.0
         budgets = self._account(peer, now_s).budgets(now_s)
-        return slow_s + max(budgets.bytes.borrow(size, now_s), budgets.cpu.borrow(0.0, now_s))
+        return slow_s + max(budgets.bytes.borrow(0.0, now_s), budgets.cpu.borrow(0.0, now_s))
 
     # blame
 

@@ -8,6 +8,7 @@ libp2p that are replaced.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
@@ -96,8 +97,9 @@ class GuardedPubsub(Pubsub):
         peer_id = stream.muxed_conn.peer_id
         peer = public_key_of(peer_id)
         assert peer is not None, "only members are admitted"
-        reader = FrameReader(stream, RPC_SIZE_MAX, self._limits, lambda: self._oversight.hearing.note(peer))
+        reader = FrameReader(stream, RPC_SIZE_MAX, self._limits, partial(self._oversight.note, peer))
         await reader.open()
+        await self._oversight.rest(peer)  # its last stream may have owed a wait
         while self.manager.is_running:
             frame = await reader.varint_frame()
             if self._gate.pays(peer, trio.current_time()):
@@ -105,7 +107,7 @@ class GuardedPubsub(Pubsub):
             if not self._gate.admits(peer, trio.current_time()):
                 self._accuse(peer_id, 0.0, "over its budget")
                 return
-            await self._oversight.rest(peer, len(frame))
+            await self._oversight.rest(peer)
 
     async def _on_frame(self, peer_id: ID, peer: PublicKey, frame: bytes) -> None:
         """Take a frame that was paid for, and have its sender pay for the time that takes."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -138,10 +139,12 @@ class Messenger:
         assert peer is not None, "only members are admitted"
         try:
             with self._newest.of(peer):
-                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, lambda: self._oversight.hearing.note(peer))
+                note = partial(self._oversight.note, peer)
+                reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, note)
                 await reader.open()
-                while self._take(peer, data := await reader.frame()):
-                    await self._oversight.rest(peer, len(data))
+                await self._oversight.rest(peer)  # its last stream may have owed a wait
+                while self._take(peer, await reader.frame()):
+                    await self._oversight.rest(peer)
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed frame: {error}")
         except trio.TooSlowError:

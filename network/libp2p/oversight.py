@@ -52,13 +52,18 @@ class Oversight:
     hearing: Hearing
     blame: Blame
 
-    async def rest(self, peer: PublicKey, size: int) -> None:
-        """Wait before a peer is read again, for as long as ``size`` bytes and its earlier costs demand.
+    def note(self, peer: PublicKey, size: int) -> None:
+        """Bytes of a peer's have come, which it pays for even if it never finishes the frame."""
+        self.hearing.note(peer)
+        self.gate.charge(peer, bytes_in=size, now_s=trio.current_time())
+
+    async def rest(self, peer: PublicKey) -> None:
+        """Wait before a peer is read, for as long as its earlier costs demand, whichever stream they came by.
 
         It sleeps even for no time: frames that are there already would keep others waiting. Nobody counts as silent
         meanwhile, for it is we who do not listen.
         """
-        pause_s = self.gate.pause_s(peer, size, trio.current_time())
+        pause_s = self.gate.pause_s(peer, trio.current_time())
         while pause_s > PAUSE_S:
             await trio.sleep(PAUSE_S)
             self.hearing.note(peer)

@@ -43,10 +43,12 @@ class FrameReader:
         stream: where the frames come from.
         size_max: bytes of a frame.
         limits: of times.
-        on_data: called whenever something came, be it a part of a frame.
+        on_data: called with the number of bytes whenever some came, be they a part of a frame.
     """
 
-    def __init__(self, stream: Any, size_max: int, limits: Limits, on_data: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, stream: Any, size_max: int, limits: Limits, on_data: Callable[[int], None] = lambda size: None
+    ) -> None:
         self._stream = stream.muxed_stream
         self._size_max, self._limits, self._on_data = size_max, limits, on_data
         self._buffer = bytearray()
@@ -106,7 +108,7 @@ class FrameReader:
             data = await self._stream.conn.read_stream(self._stream.stream_id, READ_SIZE)
             if not data:
                 raise StreamEnded
-            self._on_data()
+            self._on_data(len(data))
             self._buffer += data
             self._owed += len(data)
             if self._owed >= WINDOW_SIZE // 2:

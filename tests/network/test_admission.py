@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedchain.crypto.keys import PublicKey
 from fedchain.network import admission
 from fedchain.network.admission import EXCESS, GUESTS, SETTLED_MIN, Gate
 from fedchain.network.bans import Ban
@@ -30,25 +31,31 @@ def test_messages_are_counted_and_refill() -> None:
     assert door.pays(TWO, 1.0)
 
 
+def pause_s(door: Gate, peer: PublicKey, size: int, now_s: float) -> float:
+    """How long to wait after bytes have come."""
+    door.charge(peer, bytes_in=size, now_s=now_s)
+    return door.pause_s(peer, now_s)
+
+
 def test_bytes_beyond_the_budget_are_waited_for() -> None:
     door = gate()
-    assert door.pause_s(ONE, 100, 0.0) == 0.0
-    assert door.pause_s(ONE, 1, 0.0) == pytest.approx(0.1)
-    assert door.pause_s(ONE, 10, 0.1) == pytest.approx(1.0)
-    assert door.pause_s(ONE, 5, 10.0) == 0.0
-    assert door.pause_s(TWO, 100, 0.0) == 0.0
+    assert pause_s(door, ONE, 100, 0.0) == 0.0
+    assert pause_s(door, ONE, 1, 0.0) == pytest.approx(0.1)
+    assert pause_s(door, ONE, 10, 0.1) == pytest.approx(1.0)
+    assert pause_s(door, ONE, 5, 10.0) == 0.0
+    assert pause_s(door, TWO, 100, 0.0) == 0.0
     assert door.admits(ONE, 10.0)
 
 
 def test_time_beyond_the_share_is_waited_for_and_not_held_against_anybody() -> None:
     door = gate()
     door.charge(ONE, cpu_s=5.0, now_s=0.0)
-    assert door.pause_s(ONE, 0, 0.0) == 0.0
+    assert door.pause_s(ONE, 0.0) == 0.0
     door.charge(ONE, cpu_s=1.0, now_s=0.0)
-    assert door.pause_s(ONE, 0, 0.0) == pytest.approx(4.0)
-    assert door.pause_s(ONE, 0, 3.0) == pytest.approx(1.0)
-    assert door.pause_s(ONE, 0, 4.0) == 0.0
-    assert door.pause_s(TWO, 0, 0.0) == 0.0
+    assert door.pause_s(ONE, 0.0) == pytest.approx(4.0)
+    assert door.pause_s(ONE, 3.0) == pytest.approx(1.0)
+    assert door.pause_s(ONE, 4.0) == 0.0
+    assert door.pause_s(TWO, 0.0) == 0.0
     for _ in range(1_000):
         door.charge(ONE, cpu_s=100.0, bytes_out=10**9, now_s=4.0)
     assert door.admits(ONE, 4.0)
@@ -91,12 +98,12 @@ def test_who_is_over_its_budget_is_slowed_down_and_blamed_only_far_beyond_it() -
     door = gate()
     for _ in range(4):
         assert door.pays(ONE, 0.0)
-    assert door.pause_s(ONE, 0, 0.0) == 0.0
+    assert door.pause_s(ONE, 0.0) == 0.0
     beyond = round((EXCESS - 1.0) * 4)
     for _ in range(beyond):
         assert not door.pays(ONE, 0.0)
-        assert door.pause_s(ONE, 0, 0.0) == pytest.approx(0.5)
-        assert door.pause_s(ONE, 0, 0.0) == 0.0, "it is waited for once"
+        assert door.pause_s(ONE, 0.0) == pytest.approx(0.5)
+        assert door.pause_s(ONE, 0.0) == 0.0, "it is waited for once"
     assert not door.blame(ONE, 9.95, "nothing was held against it before", 0.0)
     assert not door.pays(ONE, 0.0)
     assert not door.admits(ONE, 0.0)
@@ -130,10 +137,10 @@ def test_guests_have_one_budget_together_and_blame_of_their_own() -> None:
     assert [door.pays(guest, 0.0) for guest in (ONE, TWO, ONE, TWO, ONE, TWO)] == [True] * 4 + [False] * 2
     door.charge(ONE, cpu_s=6.0, bytes_out=1_200, now_s=0.0)
     assert not door.may_ask(TWO, 0.0), "a liar that vouches for many has no more than one"
-    assert door.pause_s(TWO, 0, 0.0) == pytest.approx(4.0 + 0.5)
+    assert door.pause_s(TWO, 0.0) == pytest.approx(4.0 + 0.5)
     assert door.pays(THREE, 0.0)
     assert door.may_ask(THREE, 0.0)
-    assert door.pause_s(THREE, 0, 0.0) == 0.0, "members have theirs"
+    assert door.pause_s(THREE, 0.0) == 0.0, "members have theirs"
     assert not door.blame(TWO, 9.95, "nothing was held against it before", 0.0)
     for _ in range(200):
         door.pays(ONE, 0.0)
@@ -146,8 +153,8 @@ def test_guests_have_one_budget_together_and_blame_of_their_own() -> None:
 def test_each_message_that_is_dropped_delays_what_comes_behind_it() -> None:
     door = gate()
     assert [door.pays(ONE, 0.0) for _ in range(7)] == [True] * 4 + [False] * 3
-    assert door.pause_s(ONE, 0, 0.0) == pytest.approx(3 / LIMITS.messages_per_s)
-    assert door.pause_s(ONE, 0, 0.0) == 0.0
+    assert door.pause_s(ONE, 0.0) == pytest.approx(3 / LIMITS.messages_per_s)
+    assert door.pause_s(ONE, 0.0) == 0.0
 
 
 def test_a_ban_pays_for_the_blame_that_led_to_it() -> None:

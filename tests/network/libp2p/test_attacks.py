@@ -732,6 +732,37 @@ async def test_a_peer_is_read_on_one_stream_of_a_kind(protocol: TProtocol) -> No
         await until(lambda: len(inbox.messages) == 2)
 
 
+@pytest.mark.parametrize("protocol", [GOSSIP, MESSAGES])
+@on_trio
+async def test_another_stream_does_not_end_the_wait_for_what_a_peer_owes(protocol: TProtocol) -> None:
+    # Else a member that opens a stream for each message would have all of our time.
+    async with peer(0) as network, attacker(network) as bad:
+        inbox = Inbox(network)
+        old = await bad.send(protocol, rpc(said(post(0))) if protocol == GOSSIP else framed(post(0)))
+        await until(lambda: inbox.messages)
+        network.gate.charge(ATTACKER.public_key, cpu_s=100.0, now_s=trio.current_time())  # as if that had taken so long
+        await bad.send(protocol, rpc(said(post(1))) if protocol == GOSSIP else framed(post(1)))
+        with trio.fail_after(10), suppress(Exception):  # it is reset once the new one is there
+            await old.read(1)
+        async with peer(8, network) as good:
+            good.watch(lambda who, is_connected: good.send(who, HELLO) if is_connected else None)
+            await until(lambda: inbox.heard[-1] == (MEMBERS[8], HELLO), "a message from a good peer")
+        assert [sender for sender, _ in inbox.heard].count(ATTACKER.public_key) == 1
+        assert bad.is_connected()
+
+
+@pytest.mark.parametrize("protocol", [GOSSIP, MESSAGES])
+@on_trio
+async def test_bytes_of_a_frame_that_never_ends_are_paid_for(protocol: TProtocol) -> None:
+    # Else a member that begins the largest frame on one stream after the other would send as much as it likes.
+    limits = Limits(redial_min_s=0.1, peers_wanted=0, bytes_per_s=1.0, bytes_burst=1_000.0)
+    half = (encode_uvarint(10_000) if protocol == GOSSIP else (10_000).to_bytes(4, "big")) + bytes(9_000)
+    async with peer(0, limits=limits) as network, attacker(network) as bad:
+        await bad.send(protocol, half)
+        await until(lambda: network.gate.pause_s(ATTACKER.public_key, trio.current_time()) > 7_000.0)
+        assert network.gate.pause_s(ATTACKER.public_key, trio.current_time()) < 9_100.0
+
+
 @on_trio
 async def test_only_a_peers_own_addresses_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async with peer(0) as network, attacker(network) as bad:

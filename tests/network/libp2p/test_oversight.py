@@ -20,7 +20,7 @@ def test_a_peer_that_is_made_to_wait_is_heard_meanwhile(pause_s: float) -> None:
 
     async def main() -> tuple[float, float | None]:
         begun_s = trio.current_time()
-        await oversight.rest(peer, 1)
+        await oversight.rest(peer)
         last_s = hearing.last_s(peer)
         return trio.current_time() - begun_s, None if last_s is None else trio.current_time() - last_s
 
