@@ -89,6 +89,9 @@ class Sets:
             found.append(f"{len(gone ^ state.roster.gone)} members may be connected, or may not")
         if (place := self._in_role()) and place.keys[-1] != state.roster.aggregator_of(state.round):
             found.append(f"{place.keys[-1].hex()[:16]} is the aggregator")
+        role = self.genesis.founded_aggregator if state.amendments.aggregator is None else state.amendments.aggregator
+        if self._named and (named := self._places.index(self._named)) != role:
+            found.append(f"place {role} has the role, {named} is named for it")
         of_participants = self.genesis.phases_of(state.round)[state.phase].by is Contributor.PARTICIPANT
         idle = {place.keys[-1] for place in (self._dataless, self._in_role()) if self._dataless and place}
         if of_participants and idle & state.roster.contributors:

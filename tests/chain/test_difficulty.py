@@ -156,3 +156,8 @@ def test_no_float_takes_part() -> None:
     assert not [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]
     assert not [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     assert all(type(next_bits(0x1C010000, time_ms, 4_000)) is int for time_ms in (0, 4_000, 10**12))
+
+
+def test_the_hardest_difficulty_has_the_target_one() -> None:
+    assert target_from_bits(bits_from_attempts(2**255)) == 1
+    assert [work_from_bits(bits_from_target(target)) for target in (1, 3, 7)] == [2**255, 2**254, 2**253]

@@ -6,9 +6,16 @@ import pytest
 
 from fedchain.chain.block import Block, sign_block
 from fedchain.chain.certificate import Certificate
+from fedchain.chain.evidence import EVIDENCE_MAX
 from fedchain.chain.exceptions import InvalidBlock, InvalidCertificate, InvalidSignature
 from fedchain.chain.genesis import FaultModel
-from fedchain.chain.light.far_final import may_be_drawn_by_liars, signatures_required, validate_far_final
+from fedchain.chain.light.far_final import (
+    may_be_drawn_by_liars,
+    signatures_required,
+    validate_extent,
+    validate_far_final,
+)
+from fedchain.chain.membership.change import CHANGES_MAX, Approval, ChangeKind, sign_change
 from fedchain.chain.state import genesis_state, votes_required
 from fedchain.chain.vote import VoteKind, sign_vote
 from fedchain.crypto.keys import is_valid_signature
@@ -17,6 +24,9 @@ from tests.support.chain.builders import ChainBuilder, double_vote, genesis, key
 BUILDER = ChainBuilder(genesis(7))
 BELOW, BLOCK = BUILDER.extend_many(2)
 FINAL = BUILDER.certificate(BLOCK)
+CRIME = double_vote(keys(1)[0], BUILDER.genesis, 1)
+CHANGE = sign_change(keys(1)[0], BUILDER.genesis.chain_id, ChangeKind.LEAVE, sequence=0, until=9)
+APPROVAL = Approval(keys(2)[1].public_key, bytes(64))
 REQUIRED = 3
 """Members of seven, one more than the two that may lie."""
 
@@ -65,7 +75,7 @@ def test_a_body_or_signature_of_somebody_else_is_the_fault_of_who_sent_it() -> N
     for block in (
         replace(BLOCK, transactions=BLOCK.transactions[1:]),
         replace(BLOCK, certificate=BUILDER.certificate(BELOW, attempt=1)),
-        replace(BLOCK, evidence=(double_vote(keys(1)[0], BUILDER.genesis, 1),)),
+        replace(BLOCK, evidence=(CRIME,)),
         replace(BLOCK, signature=bytes(64)),
     ):
         with pytest.raises(InvalidSignature):
@@ -92,9 +102,26 @@ def test_work_was_spent_on_it() -> None:
             judge(block, replace(FINAL, block_hash=block.hash))
 
 
-def test_no_more_posts_than_members_are_looked_at() -> None:
-    with pytest.raises(InvalidBlock, match="14 found, 7 members make at most 7"):
-        judge(replace(BLOCK, transactions=BLOCK.transactions * 2))
+@pytest.mark.parametrize(
+    ("swollen", "votes", "message"),
+    [
+        (replace(BLOCK, transactions=BLOCK.transactions * 2), 7, "posts: 14 found, 7 members make at most 7"),
+        (replace(BLOCK, certificate=replace(FINAL, votes=FINAL.votes[:1] * 8)), 7, "votes: 15 found, .* at most 14"),
+        (replace(BLOCK, certificate=None), 15, "votes: 15 found, .* at most 14"),
+        (replace(BLOCK, evidence=(CRIME,) * (EVIDENCE_MAX + 1)), 7, "evidence: 9 found, .* at most 8"),
+        (replace(BLOCK, changes=(CHANGE,) * (CHANGES_MAX + 1)), 7, "changes: 17 found, .* at most 16"),
+        (replace(BLOCK, changes=(replace(CHANGE, approvals=(APPROVAL,) * 8),)), 7, "approvals: 8 found, .* at most 7"),
+    ],
+)
+def test_no_more_is_looked_at_than_members_can_make(swollen: Block, votes: int, message: str) -> None:
+    with pytest.raises(InvalidBlock, match=message):
+        judge(swollen, replace(FINAL, votes=FINAL.votes[:1] * votes))
+
+
+@pytest.mark.parametrize("votes", [7, 14])
+def test_as_much_as_members_can_make_is_looked_at(votes: int) -> None:
+    most = replace(BLOCK, evidence=(CRIME,) * EVIDENCE_MAX, certificate=None if votes == 14 else BLOCK.certificate)
+    validate_extent(BUILDER.genesis, BUILDER.state.roster, most, replace(FINAL, votes=FINAL.votes[:1] * votes))
 
 
 @pytest.mark.parametrize("fault_model", list(FaultModel))

@@ -44,6 +44,12 @@ def test_one_light_block_for_each_new_set_is_enough_for_all_heights() -> None:
     assert [held_light_block(GENESIS, height, _final, kept) for height in LIGHTS] == list(LIGHTS.values())
 
 
+def test_a_block_that_is_kept_without_its_proof_gets_it_from_the_block_below() -> None:
+    kept = MemoryStore()
+    kept.append([LIGHTS[height].alone() for height in NEW])
+    assert [held_light_block(GENESIS, height, _final, kept) for height in LIGHTS] == list(LIGHTS.values())
+
+
 @pytest.mark.parametrize("lost", NEW)
 def test_where_the_set_is_lost_nothing_is_said_and_no_other_set_in_its_place(lost: int) -> None:
     kept = _kept(*(height for height in NEW if height != lost))

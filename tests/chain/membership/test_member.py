@@ -29,6 +29,7 @@ def test_a_record_survives_being_encoded() -> None:
         (2, 9, "9 found"),
         (3, b"", "int expected"),
         (6, 17, "17 found, at most 16 expected"),
+        (7, [[bytes(31), 1, 2, 1]], "former key: 31 bytes found"),
         (10, 65, "65 found, at most 64 expected"),
         (12, [KEY], "the key that it has is not written twice"),
         (12, [bytes(31)], "31 bytes found"),

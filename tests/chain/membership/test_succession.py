@@ -80,6 +80,16 @@ def test_a_fixed_aggregator_that_leaves_is_followed_by_the_next_place() -> None:
     assert chain.state.roster.aggregator_of(chain.state.round) == chain.genesis.members[1]
 
 
+def test_a_role_passes_over_members_that_are_away_and_those_that_the_same_block_convicts() -> None:
+    followed = Followed(8, aggregator=AggregatorRule.FIXED)
+    followed.extend(own(followed.chain, 1, ChangeKind.AWAY))
+    for _ in range(2):
+        followed.extend()
+    crime = double_vote(keys(3)[2], followed.chain.genesis, 1, attempt=3)
+    followed.extend(own(followed.chain, 0), evidence=[crime])
+    assert followed.chain.state.amendments.aggregator == 3
+
+
 def test_a_fixed_aggregator_whose_phase_stays_empty_is_followed_though_it_posts_and_votes() -> None:
     chain = living(6, aggregator=AggregatorRule.FIXED, phases=ITS_OWN, away_after=2)
     first, second = chain.genesis.members[:2]

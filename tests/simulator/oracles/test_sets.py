@@ -94,3 +94,5 @@ def test_a_state_with_another_aggregator_or_with_contributors_that_have_no_data_
     assert sets.differences(everybody) == ["1 that have no data, or the role, contribute"]
     other = replace(chain.state, roster=replace(roster, holder=roster.members[0]))
     assert sets.differences(other) == [f"{server.hex()[:16]} is the aggregator"]
+    named = replace(chain.state, amendments=chain.state.amendments.followed_by(3))
+    assert sets.differences(named) == ["place 3 has the role, 5 is named for it"]
