@@ -27,8 +27,10 @@ class Observations:
     def __init__(self, context: Context, blocks: BlockImport, is_silent: Callable[[], bool]) -> None:
         self._context, self._blocks, self._is_silent = context, blocks, is_silent
         self.clock_offsets_ms: dict[PublicKey, int] = {}
-        """How far each voter's clock was ahead of the median at its last vote; negative if behind. Only keys that
-        members have now are among them, of members that are not gone for good."""
+        """How far each voter's clock was ahead of the median; negative if behind: of its last two votes the one that
+        was nearer to it, since a single vote may have been cast hours after the others. Only keys that members have now
+        are among them, of members that are not gone for good."""
+        self._last_offsets_ms: dict[PublicKey, int] = {}  # of the same keys, at the last vote
         self.not_counted: NotCounted | None = None
         """The newest block for which we owed a post, if it left that out; None if it counts one, or if we are none of
         those that count."""
@@ -42,20 +44,23 @@ class Observations:
         self._look_for_our_post(settled)
 
     def _look_at_clocks(self, settled: Settled) -> None:
-        """Compare the clocks that the votes show for one moment, and our own clock if that moment is now."""
+        """Compare the clocks that the votes show, as of one moment, and our own clock if that moment is now."""
         context, median_ms = self._context, settled.certificate.clock_ms
         offsets = {vote.voter: vote.clock_ms - median_ms for vote in settled.certificate.votes}
         if self._blocks.is_head_live:  # a block that a peer handed out may be hours old
             offsets.setdefault(context.me, context.now.clock_ms - median_ms)
         for member, offset_ms in offsets.items():
+            lasting_ms = min(self._last_offsets_ms.get(member, 0), offset_ms, key=abs)
             was_off = abs(self.clock_offsets_ms.get(member, 0)) > CLOCK_OFF_MS
-            if abs(offset_ms) > CLOCK_OFF_MS and not was_off:
-                context.tell(ClockOff(member, offset_ms))
-        self.clock_offsets_ms.update(offsets)
+            if abs(lasting_ms) > CLOCK_OFF_MS and not was_off:
+                context.tell(ClockOff(member, lasting_ms))
+            self.clock_offsets_ms[member] = lasting_ms
+        self._last_offsets_ms.update(offsets)
         roster = context.head.roster
         left = [key for key in self.clock_offsets_ms if roster.current(key) != key or key in roster.gone]
         for key in (*left, *(self.clock_offsets_ms.keys() - roster.seats.keys() - {context.me})):
             self.clock_offsets_ms.pop(key, None)
+            self._last_offsets_ms.pop(key, None)
 
     def _look_for_our_post(self, settled: Settled) -> None:
         context, header = self._context, settled.block.header

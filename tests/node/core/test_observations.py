@@ -22,7 +22,7 @@ def returned(height: int, clock_offset_ms: int = 0) -> Federation:
     federation.peers[AWAY].clock_offset_ms = clock_offset_ms
     federation.run_to_height(height, 90 + 60 * height)
     federation.restart(AWAY)
-    federation.run_to_height(height + 4, 240)
+    federation.run_to_height(height + 8, 240)
     return federation
 
 
@@ -50,6 +50,26 @@ def test_a_clock_that_is_wrong_is_said_to_be_also_of_who_was_away(offset_ms: int
     said = [notice for notice in federation.peers[AWAY].notices if isinstance(notice, ClockOff)]
     assert len(said) == 1
     assert abs(said[0].offset_ms - offset_ms) < CLOCK_OFF_MS
+
+
+def test_a_vote_that_came_late_is_no_wrong_clock() -> None:
+    """The others' precommits may wait for hours for that of a member that was stopped between its two votes."""
+    federation = Federation(genesis(4), silent=[AWAY])
+    stopped = federation.peers[2]
+    federation.run(lambda: any(vote.height == 3 for vote in stopped.store.votes(3)))
+    federation.crash(stopped.number)
+    federation.run_for(60)
+    assert [peer.node.head.height for peer in federation.running] == [2, 2]
+    federation.restart(stopped.number)
+    federation.run_to_height(3)
+    found = federation.peers[0].node.ledger.final(3)
+    assert found is not None
+    clocks_ms = [vote.clock_ms for vote in found[1].votes]
+    assert max(clocks_ms) - min(clocks_ms) > 2 * CLOCK_OFF_MS
+    federation.run_to_height(6)
+    for peer in federation.running:
+        assert warned_of(peer) == set()
+        assert all(abs(offset) < CLOCK_OFF_MS for offset in peer.node.observations.clock_offsets_ms.values())
 
 
 def test_who_was_away_is_told_once_that_blocks_were_mined_while_it_was_silent() -> None:
