@@ -119,13 +119,21 @@ def test_a_state_without_a_known_conviction_is_refused() -> None:
 
 
 def test_crimes_are_those_that_the_header_commits_to() -> None:
+    """A header names its block's crimes, and no signature is over the crimes themselves, wherever a way begins."""
     chain = convicting_chain()
-    block = Server(chain).light_block(3, with_proof=True)
-    begin = trust_genesis(chain.genesis)
+    server, begin = Server(chain), trust_genesis(chain.genesis)
+    block = server.light_block(3, with_proof=True)
+    before = server.light_block(2, with_proof=True)
+    second = bisect(chain.genesis, begin, server, 2, is_valid_signature).trusted
     forged = double_vote(keys(7)[0], chain.genesis, 2)
     for evidence in ((), (*block.evidence, forged)):
+        lie = replace(block, evidence=evidence)
         with pytest.raises(InvalidEvidence, match="evidence root"):
-            verify_skipping(chain.genesis, begin, replace(block, evidence=evidence), is_valid_signature)
+            verify_skipping(chain.genesis, begin, lie, is_valid_signature)
+        with pytest.raises(InvalidEvidence, match="evidence root"):
+            verify_adjacent(chain.genesis, second, lie, is_valid_signature)
+        with pytest.raises(InvalidEvidence, match="evidence root"):
+            trust_block(chain.genesis, block.header.hash, lie, before.certificate, is_valid_signature)
 
 
 def test_drawn_committees_that_liars_could_fill_are_walked_block_by_block() -> None:

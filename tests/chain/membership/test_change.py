@@ -417,6 +417,16 @@ def test_where_few_may_go_away_the_longest_silent_ones_go() -> None:
     assert (standing(chain, 2), standing(chain, 4)) == ("active", "away"), "there was room for one"
 
 
+def test_a_silent_member_that_is_convicted_takes_no_room_of_those_that_go_away() -> None:
+    chain = living(8, away_after=2)
+    others = [member for seat, member in enumerate(chain.genesis.members) if seat not in (1, 2)]
+    chain.extend(posts=chain.posts(members=others))
+    crime, certificate = double_vote(keys(2)[1], chain.genesis, 1), chain.certificate(chain.tip, sorted(others))
+    chain.extend(posts=chain.posts(members=others), certificate=certificate, evidence=[crime])
+    assert [record.idle for record in chain.state.records[1:3]] == [2, 0], "it begins anew where it goes away"
+    assert (standing(chain, 1), standing(chain, 2)) == ("active", "away"), "there was room for one"
+
+
 def test_a_silent_member_that_leaves_is_gone_for_good() -> None:
     chain = living(6, away_after=2)
     silent_for(chain, 1, 1)
