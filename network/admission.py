@@ -9,7 +9,8 @@ dropped. It is blamed only for acts that no honest neighbour commits, and for go
 stopped.
 
 Guests, whose keys are no members', have one budget together. A liar vouches for as many as it may, and as many budgets
-would let it keep a node from everybody else.
+would let it keep a node from everybody else. So would liars whose shares of our time add up: each member has a part of
+a share, so that all that may lie have one, and those that take more have one more together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fedchain.chain.genesis import FaultModel
 from fedchain.crypto.keys import PublicKey
 from fedchain.network.bans import Ban, read_bans, shown_reason, write_bans
 from fedchain.network.limits import BLAME_OVER_BUDGET, Limits, TokenBucket
@@ -39,7 +41,7 @@ EXCESS = 4.0
 class _Budgets:
     """Budgets for everything that a member may cost beside its messages. An untouched budget is full."""
 
-    __slots__ = ("answers", "bytes", "cpu", "excess")
+    __slots__ = ("answers", "bytes", "cpu", "excess", "part")
 
     def __init__(self, limits: Limits, now_s: float) -> None:
         beyond = EXCESS - 1.0
@@ -47,6 +49,8 @@ class _Budgets:
         """Messages beyond the budget that are dropped without blame."""
         self.bytes = TokenBucket(limits.bytes_per_s, limits.bytes_burst, now_s)
         self.cpu = TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s)
+        self.part = TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s)
+        """Its part of a share of our time; what it takes counts as often as members may lie."""
         self.answers = TokenBucket(limits.answer_bytes_per_s, limits.answer_bytes_burst, now_s)
         """Bytes sent because it asked."""
 
@@ -104,6 +108,7 @@ class Gate:
         """Whether every member has always had so much left of its budget that its next message is surely paid."""
         self._conduct: dict[PublicKey, _Conduct] = {}
         self._guests = _Conduct(limits, now_s)  # what all of them together may cost
+        self._beyond = TokenBucket(limits.cpu_share, limits.cpu_burst_s, now_s)  # for all that take more than a part
         self._bans: dict[PublicKey, tuple[Ban, float]] = {}  # with its end on our clock
         self._successors: dict[PublicKey, PublicKey] = {}  # keys that were replaced lately, with those of now
         for ban in read_bans(folder) if folder is not None else ():
@@ -204,11 +209,26 @@ class Gate:
             self.blame(peer, BLAME_OVER_BUDGET, "far more messages than its budget", now_s)
 
     def charge(
-        self, peer: PublicKey, *, cpu_s: float = 0.0, bytes_in: int = 0, bytes_out: int = 0, now_s: float
+        self,
+        peer: PublicKey,
+        *,
+        cpu_s: float = 0.0,
+        is_new: bool = False,
+        bytes_in: int = 0,
+        bytes_out: int = 0,
+        now_s: float,
     ) -> None:
-        """Take what a peer has cost us from its budgets: time of ours, bytes read, and bytes sent because it asked."""
+        """Take what a peer has cost us from its budgets: time of ours, bytes read, and bytes sent because it asked.
+
+        Time for new and good gossip is no part of what liars could take: the rules bound what a member may say.
+        """
         budgets = self._account(peer, now_s).budgets(now_s)
         budgets.cpu.borrow(cpu_s, now_s)
+        if cpu_s and not is_new:
+            if budgets.part.borrow(0.0, now_s) > 0.0:
+                self._beyond.borrow(cpu_s, now_s)
+            else:
+                budgets.part.borrow(cpu_s * self._liars_max(), now_s)
         budgets.bytes.borrow(bytes_in, now_s)
         budgets.answers.borrow(bytes_out, now_s)
 
@@ -222,7 +242,12 @@ class Gate:
         conduct = self._of(peer, now_s)
         slow_s, conduct.slow_s = conduct.slow_s, 0.0
         budgets = self._account(peer, now_s).budgets(now_s)
-        return slow_s + max(budgets.bytes.borrow(0.0, now_s), budgets.cpu.borrow(0.0, now_s))
+        together_s = min(budgets.part.borrow(0.0, now_s), self._beyond.borrow(0.0, now_s))
+        return slow_s + max(budgets.bytes.borrow(0.0, now_s), budgets.cpu.borrow(0.0, now_s), together_s)
+
+    def _liars_max(self) -> int:
+        """As many members as may lie, at least one."""
+        return max(1, FaultModel.BYZANTINE.faulty(len(self.members) - len(self.members.guests)))
 
     # blame
 

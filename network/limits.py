@@ -36,9 +36,10 @@ class Limits:
     bytes_burst: float = 128.0 * 2**20
     """Bytes read at once from a peer that was silent."""
     cpu_share: float = 0.25
-    """Seconds of our time per second that one peer's messages may take; a peer that takes more is read later."""
+    """Seconds of our time per second that one peer's messages may take, and that all may which take more than their
+    part of it; a peer that takes more is read later. Parts of as many members as may lie are a share."""
     cpu_burst_s: float = 5.0
-    """Seconds that messages of a peer may take at once after it was silent."""
+    """Seconds that these may take at once after a silence."""
     answer_bytes_per_s: float = 8.0 * 2**20
     """Bytes sent to one peer per second because it asked; questions beyond are dropped."""
     answer_bytes_burst: float = 64.0 * 2**20

@@ -120,49 +120,52 @@ class GuardedPubsub(Pubsub):
                 self.handle_subscription(peer_id, subscription)
         for place, message in enumerate(rpc.publish):
             # The frame has paid for its first message.
+            is_new = False
             if place == 0 or self._gate.pays(peer, trio.current_time()):
-                await self.push_msg(peer_id, message)
+                is_new = await self.push_msg(peer_id, message)
             elif not self._gate.admits(peer, trio.current_time()):
                 return
-            self._charge(peer, begun_s)
+            self._charge(peer, begun_s, is_new=is_new)
             await trio.lowlevel.checkpoint()  # others' time is not charged
             begun_s = time.perf_counter()
         if rpc.HasField("control"):
             await self.router.handle_rpc(rpc, peer_id)
         self._charge(peer, begun_s)
 
-    def _charge(self, peer: PublicKey, begun_s: float) -> None:
-        self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=trio.current_time())
+    def _charge(self, peer: PublicKey, begun_s: float, *, is_new: bool = False) -> None:
+        self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, is_new=is_new, now_s=trio.current_time())
 
     async def publish(self, topic_id: str | list[str], data: bytes) -> None:
         """Spread a message of our own; published again, it is sent again, for peers that missed it."""
         self.judged.settle(message_id(data))
         await self.router.publish(self.my_id, rpc_pb2.Message(data=data, topicIDs=[self._topic]))
 
-    async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
-        """Have a neighbour's message judged, unless it was, and pass it on if it is good."""
+    async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> bool:  # type: ignore[override]
+        """Have a neighbour's message judged, unless it was, and pass it on if it is good; whether it was both."""
         peer = public_key_of(msg_forwarder)
         if peer is None or list(msg.topicIDs) != [self._topic]:
-            return
+            return False
         if fault := self._fault(msg):
             self._accuse(msg_forwarder, BLAME_MALFORMED, fault)
-            return
+            return False
         name = message_id(msg.data)
         if not self.judged.may_judge(name, msg_forwarder):
-            return
+            return False
         try:
             verdict = self._judge(peer, msg.data)
         except InvalidEncoding as error:
             self.judged.settle(name)
             self._accuse(msg_forwarder, BLAME_MALFORMED, f"malformed gossip: {error}")
-            return
+            return False
         if verdict is Verdict.IGNORE:
             self.judged.ignore(name, msg_forwarder)
-            return
+            return False
         self.judged.settle(name)
-        if verdict is Verdict.ACCEPT:
-            # A new message: unknown fields travel in a parsed one and would be passed on.
-            await self.router.publish(msg_forwarder, rpc_pb2.Message(data=msg.data, topicIDs=[self._topic]))
+        if verdict is not Verdict.ACCEPT:
+            return False
+        # A new message: unknown fields travel in a parsed one and would be passed on.
+        await self.router.publish(msg_forwarder, rpc_pb2.Message(data=msg.data, topicIDs=[self._topic]))
+        return True
 
     def _fault(self, msg: rpc_pb2.Message) -> str | None:
         """Return the fault for which no honest neighbour passes a message on; None if it has none."""

@@ -20,6 +20,7 @@ from fedchain.network.libp2p.streams import FrameReader, FrameTooLarge, NewestSt
 from fedchain.network.libp2p.swarm import GuardedHost
 from fedchain.network.limits import BLAME_MALFORMED
 from fedchain.network.messages import (
+    CHUNK_SIZE,
     MESSAGE_SIZE_MAX,
     CertificateMessage,
     Chunk,
@@ -32,6 +33,10 @@ from fedchain.network.messages import (
     decode_message,
 )
 from fedchain.network.verdict import Verdict
+
+SMALL_SIZE_MAX = CHUNK_SIZE + 2**10
+"""Most bytes of a message that is read on the loop: those of a chunk, which are read at once. Only blocks and
+certificates of some thousand posts and votes are larger."""
 
 OPEN_TIMEOUT_S = 10.0
 """How long opening a stream may take."""
@@ -96,6 +101,7 @@ class Messenger:
         self._counters, self._receive, self._disconnect = counters, receive, disconnect
         self._gate, self._limits, self._blame = oversight.gate, oversight.limits, oversight.blame
         self._newest = NewestStream()
+        self._decoder = trio.CapacityLimiter(1)  # more threads would leave the loop less of its time
         host.set_stream_handler(protocol, self._read)
 
     async def serve(self, peer: PublicKey, outbox: Outbox) -> None:
@@ -143,7 +149,7 @@ class Messenger:
                 reader = FrameReader(stream, MESSAGE_SIZE_MAX, self._limits, note)
                 await reader.open()
                 await self._oversight.rest(peer)  # its last stream may have owed a wait
-                while self._take(peer, await reader.frame()):
+                while await self._take(peer, await reader.frame()):
                     await self._oversight.rest(peer)
         except FrameTooLarge as error:
             self._blame(peer, BLAME_MALFORMED, f"malformed frame: {error}")
@@ -155,26 +161,44 @@ class Messenger:
         finally:
             await reset_quietly(stream)
 
-    def _take(self, peer: PublicKey, data: bytes) -> bool:
+    async def _take(self, peer: PublicKey, data: bytes) -> bool:
         """Take a frame, and have its sender pay for the time that takes; False: it is not wanted any more."""
         now_s = trio.current_time()
         if not self._gate.pays(peer, now_s):
             self._counters.dropped += 1
             self._blame(peer, 0.0, "over its budget")
         elif data:
-            begun_s = time.perf_counter()
-            if self._handle(peer, data, now_s) is not Verdict.PROGRESS:
-                self._gate.charge(peer, cpu_s=time.perf_counter() - begun_s, now_s=now_s)
-        return self._gate.admits(peer, now_s)
+            await self._handle(peer, data)
+        return self._gate.admits(peer, trio.current_time())
 
-    def _handle(self, peer: PublicKey, data: bytes, now_s: float) -> Verdict:
+    async def _handle(self, peer: PublicKey, data: bytes) -> None:
         """Have a message dealt with. Its content is its author's business, no fault of the sending neighbour's."""
-        try:
-            message = decode_message(data)
-        except InvalidEncoding as error:
-            self._blame(peer, BLAME_MALFORMED, f"malformed message: {error}")
-            return Verdict.REJECT
-        if is_question(message) and not self._gate.may_ask(peer, now_s):
+        message, cpu_s = await self._decode(data)
+        now_s, begun_s, found = trio.current_time(), time.perf_counter(), Verdict.IGNORE
+        if isinstance(message, InvalidEncoding):
+            self._blame(peer, BLAME_MALFORMED, f"malformed message: {message}")
+        elif is_question(message) and not self._gate.may_ask(peer, now_s):
             self._counters.unanswered += 1
-            return Verdict.IGNORE
-        return self._receive(peer, message, len(data))
+        else:
+            found = self._receive(peer, message, len(data))
+        if found is not Verdict.PROGRESS:
+            self._gate.charge(peer, cpu_s=cpu_s + time.perf_counter() - begun_s, now_s=now_s)
+
+    async def _decode(self, data: bytes) -> tuple[Message | InvalidEncoding, float]:
+        """Read a message, a large one beside the loop: it takes up to a second, in which nobody else would be heard.
+
+        Returns the message, or its fault, and the seconds that this took.
+        """
+        if len(data) <= SMALL_SIZE_MAX:
+            return _decode_timed(data)
+        return await trio.to_thread.run_sync(_decode_timed, data, limiter=self._decoder)
+
+
+def _decode_timed(data: bytes) -> tuple[Message | InvalidEncoding, float]:
+    begun_s = time.perf_counter()
+    message: Message | InvalidEncoding
+    try:
+        message = decode_message(data)
+    except InvalidEncoding as error:
+        message = error
+    return message, time.perf_counter() - begun_s

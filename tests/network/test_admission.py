@@ -13,6 +13,7 @@ from fedchain.network.admission import EXCESS, GUESTS, SETTLED_MIN, Gate
 from fedchain.network.bans import Ban
 from fedchain.network.limits import Limits, TokenBucket
 from fedchain.network.membership import Membership
+from tests.support.chain.builders import keys
 from tests.support.network.gate import LIMITS, MEMBERS, NOON_S, Calendar, gate
 
 ONE, TWO, THREE = MEMBERS
@@ -60,6 +61,45 @@ def test_time_beyond_the_share_is_waited_for_and_not_held_against_anybody() -> N
         door.charge(ONE, cpu_s=100.0, bytes_out=10**9, now_s=4.0)
     assert door.admits(ONE, 4.0)
     assert not door.blame(ONE, 9.0, "the first blame", 4.0)
+
+
+def test_all_that_may_lie_take_no_more_than_half_of_our_time() -> None:
+    members = [key.public_key for key in keys(13)]
+    door = Gate(Membership(members), LIMITS, wall=Calendar())
+    honest, *liars = members[:5]
+    until_s, taken_s, now_s = dict.fromkeys(liars, 0.0), 0.0, 0.0
+    while now_s < 1_000.0:
+        liar = min(until_s, key=until_s.__getitem__)  # the next one that is read
+        now_s = max(now_s, until_s[liar]) + 0.5
+        door.charge(liar, cpu_s=0.5, now_s=now_s)
+        taken_s += 0.5
+        until_s[liar] = now_s + door.pause_s(liar, now_s)
+        assert door.pause_s(honest, now_s) == 0.0, "who takes its part does not wait for liars"
+        door.charge(honest, cpu_s=0.03, now_s=now_s)
+    assert 0.45 * now_s < taken_s < 0.5 * now_s + 2 * LIMITS.cpu_burst_s
+
+
+def test_new_and_good_gossip_is_no_part_of_what_liars_could_take() -> None:
+    door = Gate(Membership([key.public_key for key in keys(13)]), LIMITS, wall=Calendar())
+    one, two, three = (key.public_key for key in keys(3))
+    door.charge(one, cpu_s=5.0, is_new=True, now_s=0.0)
+    door.charge(two, cpu_s=10.0, now_s=0.0)
+    door.charge(two, cpu_s=10.0, now_s=0.0)
+    door.charge(three, cpu_s=1.0, now_s=0.0)
+    assert [door.pause_s(peer, 0.0) for peer in (one, two, three)] == [0.0, pytest.approx(60.0), 0.0]
+    door.charge(three, cpu_s=0.5, now_s=0.0)
+    assert door.pause_s(three, 0.0) == pytest.approx(4.0), "it took more than its part, as another one did"
+
+
+def test_guests_take_no_part_from_members() -> None:
+    peers = [key.public_key for key in keys(20)]
+    membership = Membership(peers)
+    membership.guests = frozenset(peers[6:])
+    door = Gate(membership, LIMITS, wall=Calendar())
+    for peer in peers[:6]:
+        door.charge(peer, cpu_s=4.0, now_s=0.0)
+        door.charge(peer, cpu_s=1.0, now_s=0.0)
+    assert [door.pause_s(peer, 0.0) for peer in peers[:6]] == [0.0] * 6, "of six members one may lie"
 
 
 @pytest.mark.parametrize(

@@ -764,6 +764,24 @@ async def test_bytes_of_a_frame_that_never_ends_are_paid_for(protocol: TProtocol
 
 
 @on_trio
+async def test_time_for_new_gossip_alone_is_no_part_of_what_liars_could_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with peer(0) as network, attacker(network) as bad:
+        inbox, charged, original = Inbox(network), list[bool](), network.gate.charge
+
+        def charge(peer: PublicKey, *, is_new: bool = False, **given: Any) -> None:
+            charged.append(is_new)
+            original(peer, is_new=is_new, **given)
+
+        monkeypatch.setattr(network.gate, "charge", charge)
+        stream = await bad.send(GOSSIP, rpc(said(POST)))
+        await until(lambda: inbox.messages)
+        await stream.write(rpc(said(POST), said(post(1))))
+        await until(lambda: len(inbox.messages) == 2)
+        await until(lambda: sum(charged) == 2)
+        assert charged.count(False) > 2, "bytes, and what was said before"
+
+
+@on_trio
 async def test_only_a_peers_own_addresses_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async with peer(0) as network, attacker(network) as bad:
         told = list[object]()

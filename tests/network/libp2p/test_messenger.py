@@ -1,5 +1,7 @@
-"""A peer that says nothing is gone, and our own delay is not its silence."""
+"""A peer that says nothing is gone, and our own delay is not its silence; large messages delay nobody else's."""
 
+import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,21 @@ import trio
 import trio.testing
 
 from fedchain.crypto.keys import PublicKey
+from fedchain.network.libp2p import messenger as messenger_module
 from fedchain.network.libp2p.identity import peer_id
-from fedchain.network.libp2p.messenger import LOOKS, Counters, Messenger
+from fedchain.network.libp2p.messenger import LOOKS, SMALL_SIZE_MAX, Counters, Messenger
 from fedchain.network.libp2p.oversight import Oversight
 from fedchain.network.libp2p.streams import LENGTH_SIZE, Outbox
 from fedchain.network.limits import Limits
-from fedchain.network.messages import Chunk, GetContent, Message, encode_message
+from fedchain.network.messages import (
+    CHUNK_SIZE,
+    Chunk,
+    GetContent,
+    Message,
+    Payloads,
+    decode_message,
+    encode_message,
+)
 from fedchain.network.verdict import Verdict
 from tests.support.network.real import KEYS
 from tests.support.network.streamed import FakeStream
@@ -147,3 +158,61 @@ def test_a_peer_that_is_let_in_no_more_is_heard_no_further() -> None:
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert len(heard) == 2
+
+
+def test_only_large_messages_are_read_beside_the_loop_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's certificate of all votes that fit takes most of a second, in which nobody else would be heard."""
+    loop, threads, at_once, heard = threading.get_ident(), list[bool](), list[int](), list[Message]()
+    under_way = 0
+
+    def read(data: bytes) -> Message:
+        nonlocal under_way
+        is_beside = threading.get_ident() != loop
+        threads.append(is_beside)
+        under_way += is_beside
+        at_once.append(under_way)
+        time.sleep(0.01 * is_beside)
+        under_way -= is_beside
+        return decode_message(data)
+
+    def receive(peer: PublicKey, message: Message, size: int) -> Verdict:
+        assert threading.get_ident() == loop
+        heard.append(message)
+        return Verdict.ACCEPT
+
+    async def main() -> list[float]:
+        charged = list[float]()
+        gate = SimpleNamespace(
+            pays=lambda *given: True,
+            admits=lambda *given: True,
+            charge=lambda peer, *, cpu_s, now_s: charged.append(cpu_s),
+        )
+
+        async def rest(peer: PublicKey) -> None:
+            await trio.lowlevel.checkpoint()
+
+        def note(peer: PublicKey, size: int) -> None:
+            pass
+
+        oversight: Any = SimpleNamespace(gate=gate, limits=Limits(), blame=None, note=note, rest=rest)
+        given: dict[str, Any] = {"counters": Counters(), "receive": receive, "disconnect": None}
+        messenger = Messenger(NoHost(), "protocol", oversight, **given)  # type: ignore[arg-type]
+        async with trio.open_nursery() as nursery:
+            for key in KEYS[:3]:
+                frames = [len(data).to_bytes(LENGTH_SIZE, "big") + data for data in map(encode_message, said)]
+                stream: Any = FakeStream(*frames)
+                stream.muxed_conn = SimpleNamespace(peer_id=peer_id(key.public_key))
+                stream.reset = trio.lowlevel.checkpoint
+                nursery.start_soon(messenger._read, stream)
+            with trio.fail_after(60):
+                while len(charged) < 6:
+                    await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        return charged
+
+    monkeypatch.setattr(messenger_module, "decode_message", read)
+    said: list[Message] = [Payloads(1, (bytes(SMALL_SIZE_MAX),)), Chunk(bytes(32), 0, bytes(CHUNK_SIZE))]
+    charged = trio.run(main)
+    assert [sum(threads), len(threads), max(at_once)] == [3, 6, 1]
+    assert sorted(seconds >= 0.01 for seconds in charged) == [False] * 3 + [True] * 3, "it is paid for all the same"
+    assert [type(message) for message in heard].count(Chunk) == 3
