@@ -100,6 +100,7 @@ def test_wrong_bytes_are_their_authors_fault_and_are_not_fetched_again() -> None
     at.receive(PostMessage(item, payload))
     effects = send(at, BAD)
     assert blamed(effects) == [(item.sender, "InvalidPayload")]
+    assert dict(at.node.sizes())["posts under way"] == 0
     assert not held(at, item)
     assert not at.victim.parts
     assert asked(at.receive(PostMessage(item, payload))) == []

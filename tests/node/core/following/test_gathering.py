@@ -67,6 +67,14 @@ def test_the_time_until_then_is_not_held_against_who_is_late() -> None:
     assert any(isinstance(effect, Mine) for effect in stage.wait(4))
 
 
+def test_enough_members_are_no_quorum_of_posts() -> None:
+    stage = _waiting_stage()
+    stage.handle(PeersConnected((stage.others[0],)))
+    effects = stage.wait(10 * TIMEOUT_S)
+    assert published(effects, PostMessage)
+    assert not any(isinstance(effect, Mine) for effect in effects)
+
+
 def test_the_first_block_ends_the_waiting_of_all() -> None:
     stage = Stage(genesis(4), wait_for=9)
     assert not _begins(stage.victim.effects)

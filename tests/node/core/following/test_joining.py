@@ -89,6 +89,7 @@ def test_peers_that_hand_out_a_head_which_proves_nothing_make_way_at_once() -> N
         stage.receive(FinalMessage(forged, stage.chain.certificate(forged)), liar)
     effects = stage.receive(Chunk(other.root, 0, other.encode()), asked[0])
     assert {member for member, _ in blamed(effects)} == {*asked}
+    assert dict(stage.node.sizes())["joinings"] == 0, "or they would be blamed for it ever after"
     assert [effect.peer for effect in effects if isinstance(effect, Send) and effect.message == GetFinal(20, 1)] == [
         peer for peer in stage.others if peer not in asked
     ]

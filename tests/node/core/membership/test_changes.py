@@ -10,7 +10,7 @@ from fedchain.node.core.events import ChangeSubmitted, Tick
 from fedchain.node.core.membership.change_pool import REPEAT_MS
 from tests.support.chain.builders import keys
 from tests.support.chain.changes import UNTIL, approved, joining, living_genesis, own
-from tests.support.node.stage import Stage, published, refused, sent
+from tests.support.node.stage import Stage, asked_to_mine, published, refused, sent
 
 
 def living_stage(count: int = 5) -> Stage:
@@ -88,6 +88,17 @@ def test_our_block_counts_what_is_complete_even_if_it_was_being_mined() -> None:
     stage.final(message.block)
     assert stage.node.head.records[1].is_changing
     assert stage.node.open_changes() == ()
+
+
+def test_mining_goes_on_until_a_candidate_counts_the_change_too() -> None:
+    stage = living_stage()
+    change = own(stage.chain, 1)
+    stage.receive(ChangeMessage(change))
+    (mine,) = asked_to_mine(stage.post(*stage.others_posts()))
+    stage.candidate(stage.block())
+    assert stage.node.is_mining(mine.header)
+    stage.candidate(stage.block(changes=[change]))
+    assert not stage.node.is_mining(mine.header)
 
 
 def test_a_change_that_a_candidate_counts_is_open_here_also_after_a_restart() -> None:
