@@ -129,7 +129,13 @@ class TrainingDiverged(NothingToPost):
 
     def __str__(self) -> str:
         # a client has the number of its peer
-        return f"peer {self.client}, round {self.round_number}: {self.what}; try a smaller learning_rate"
+        return f"peer {self.client}, round {self.round_number}: {self.what}; {self._advice}"
+
+    @property
+    def _advice(self) -> str:
+        if not self.reason and (self.round_number, self.step) == (1, 0):
+            return "nothing was learned before it: look at the size of the inputs, and at what the model makes of them"
+        return "try a smaller learning_rate"
 
 
 class UnknownName(ConfigurationError):

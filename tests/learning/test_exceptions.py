@@ -27,6 +27,15 @@ def test_a_diverged_training_says_peer_round_and_loss() -> None:
     assert TrainingDiverged(2, 5, 7, 1.0, "too large").what == "too large"
 
 
+def test_a_loss_that_is_not_finite_before_the_first_step_is_not_blamed_on_the_learning_rate() -> None:
+    first = str(TrainingDiverged(2, 1, 0, float("nan")))
+    assert first.startswith("peer 2, round 1: the loss is nan at step 0; ")
+    assert "size of the inputs" in first
+    assert "learning_rate" not in first
+    for later in (TrainingDiverged(2, 1, 1, 1.0), TrainingDiverged(2, 2, 0, 1.0), TrainingDiverged(2, 1, 0, 1.0, "x")):
+        assert str(later).endswith("; try a smaller learning_rate")
+
+
 def test_a_misspelt_name_is_answered_with_what_was_meant_or_with_all() -> None:
     assert str(UnknownName("method", "fedag", ["solo", "fedavg"])).endswith("did you mean 'fedavg'?")
     assert str(UnknownName("method", "zzzz", ["b", "a"])).endswith("choose one of: a, b")
