@@ -15,10 +15,10 @@ import sys
 import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType, MemberDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedchain.learning.exceptions import (
@@ -125,11 +125,18 @@ def hyperparameter_names(method_class: "type[Method]") -> tuple[str, ...]:
     return tuple(_hyperparameters(method_class))
 
 
-@cache
 def _hyperparameters(method_class: "type[Method]") -> Mapping[str, Any]:
-    """Return the type of each field. Evaluating annotations takes milliseconds; an experiment has hundreds of runs."""
-    hints = typing.get_type_hints(method_class)
+    """Return the type of each field."""
+    hints = _hints(method_class)
     return MappingProxyType({field.name: hints[field.name] for field in fields(method_class)})
+
+
+@cache
+def _hints(method_class: "type[Method]") -> Mapping[str, Any]:
+    """Return the type of all that a class annotates. Evaluating it takes milliseconds; an experiment has hundreds of
+    runs.
+    """
+    return MappingProxyType(typing.get_type_hints(method_class))
 
 
 def load_method(name: str) -> "type[Method]":
@@ -394,6 +401,7 @@ def _validate_fields(name: str, method: "Method") -> None:
     """
     if not is_own_code(type(method)):
         return
+    _validate_defaults(name, type(method))
     known = _hyperparameters(type(method))
     for field in fields(method):
         what, expected, value = f"{name}.{field.name}", known[field.name], getattr(method, field.name)
@@ -410,6 +418,30 @@ def _validate_fields(name: str, method: "Method") -> None:
         if not field.init:
             raise ConfigurationError(f"{what} cannot be given: a field is a hyper-parameter; a ClassVar is none")
         _checked(what, value if read is None else read, expected)
+
+
+def _validate_defaults(name: str, method_class: "type[Method]") -> None:
+    """Raise `ConfigurationError` for a default that a body states and no instance takes: for want of the decorator, or
+    of a type. The inherited default would be trained with instead.
+    """
+    defaults = {field.name: field.default for field in fields(method_class)}
+    typed = {
+        attribute
+        for attribute, hint in _hints(method_class).items()
+        if typing.ClassVar not in (hint, typing.get_origin(hint))
+    }
+    stated: dict[str, Any] = {}
+    for kind in reversed(method_class.__mro__):
+        if is_own_code(kind):
+            stated.update(vars(kind))
+    for attribute, value in stated.items():
+        # A class with slots has its own descriptor there.
+        is_taken = isinstance(value, MemberDescriptorType) or value is defaults.get(attribute, MISSING)
+        if attribute in typed and not is_taken:
+            raise ConfigurationError(
+                f"{name}.{attribute} = {value!r} is no default: a hyper-parameter has a type, and "
+                "@dataclass(frozen=True, kw_only=True) stands above its class; a ClassVar is none"
+            )
 
 
 def _shown(expected: Any) -> str:

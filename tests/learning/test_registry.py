@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import pytest
@@ -259,3 +259,68 @@ def test_an_own_method_that_cannot_begin_is_told_in_one_line(
     monkeypatch.setattr(Refusing, "wrong", wrong)
     with pytest.raises(ConfigurationError, match=message):
         role(LearningConfig(method="contributed:Refusing"))
+
+
+class Undecorated(FedAvg):
+    """Its author forgot the decorator."""
+
+    learning_rate: float = 0.001
+
+
+class NewField(FedAvg):
+    """The same, and the hyper-parameter is new."""
+
+    extra: float = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untyped(FedAvg):
+    """Its author forgot the type."""
+
+    learning_rate = 0.001
+
+
+class UnderOwn(Untyped):
+    """Its base states a default that has no effect here either."""
+
+
+@pytest.mark.parametrize("method", [Undecorated, NewField, Untyped, UnderOwn])
+def test_a_default_that_no_instance_takes_is_refused(method: type[FedAvg]) -> None:
+    """It was trained with the inherited one, without a word."""
+    message = (
+        r"(learning_rate = 0.001|extra = 3.0) is no default: .* @dataclass\(frozen=True, kw_only=True\) stands above"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        build_method(f"{__name__}:{method.__name__}", {})
+    with pytest.raises(ConfigurationError, match=message):
+        name_method(method())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated(FedAvg):
+    """All of its defaults are taken."""
+
+    learning_rate: float = 0.001
+    beyond_dp_sgd: ClassVar[str] = ""
+    scale: ClassVar = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slotted(Stated):
+    """Its body has descriptors in their place."""
+
+    learning_rate: float = 0.002
+
+
+class WithoutFields(Stated):
+    """It states no hyper-parameter, so it needs no decorator: constants without a type, or of a ClassVar, are none."""
+
+    beyond_dp_sgd = "it says"
+    scale = 3.0
+    limit = 4
+
+
+@pytest.mark.parametrize(("method", "rate"), [(Stated, 0.001), (Slotted, 0.002), (WithoutFields, 0.001)])
+def test_defaults_that_instances_take_are_taken(method: type[FedAvg], rate: float) -> None:
+    built = build_method(f"{__name__}:{method.__name__}", {})
+    assert cast(FedAvg, built).learning_rate == rate
