@@ -95,7 +95,7 @@ def card_of(name: str) -> MethodCard:
     return MethodCard(
         name=name,
         place=locate_method(name),
-        summary=_paragraph(inspect.getdoc(kind) or ""),
+        summary=_summary(kind),
         citation=tuple((inspect.getdoc(sys.modules[kind.__module__]) or "").split("\n\n")[0].splitlines()),
         aggregator=kind.aggregator,
         shares_model=method.shares_model,
@@ -153,6 +153,12 @@ def _texts(kind: type) -> dict[str, str]:
         return field_texts(kind)
     except (OSError, TypeError) as error:
         raise ConfigurationError(f"the source of {kind.__name__} cannot be read: {error}") from None
+
+
+def _summary(kind: type[Method]) -> str:
+    """Return the first paragraph of the docstring, or nothing: where none is written, a dataclass has its signature."""
+    text = inspect.getdoc(kind) or ""
+    return "" if text.startswith(f"{kind.__name__}(") else _paragraph(text)
 
 
 def _paragraph(text: str) -> str:

@@ -83,6 +83,17 @@ def test_a_method_of_one_s_own_is_shown_by_its_place(tmp_path: Path, monkeypatch
     assert found["weighting"]["choices"] == ["examples", "clients"]
 
 
+def test_a_method_without_a_docstring_is_shown_without_the_signature_that_python_puts_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a line of three thousand letters."""
+    beginning, _, end = OWN.partition('    """FedAvg')
+    (tmp_path / "undescribed.py").write_text(beginning + end.partition('    """')[2])
+    monkeypatch.chdir(tmp_path)
+    assert shown("undescribed:Mine").splitlines()[0] == "undescribed:Mine"
+    assert json.loads(shown("undescribed:Mine", "--json"))["summary"] == ""
+
+
 def test_a_misspelt_method_is_one_line() -> None:
     result = CliRunner().invoke(app, ["methods", "dfplx"])
     assert (result.exit_code, result.stderr) == (2, "fedchain: unknown method 'dfplx'; did you mean 'dfpl'?\n")

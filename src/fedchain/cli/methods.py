@@ -44,7 +44,7 @@ def methods(
 
 def _lines(card: "MethodCard") -> Sequence[str]:
     """A method in full, for people."""
-    lines = [f"{card.name}: {card.summary}", "", *card.citation, ""]
+    lines = [f"{card.name}: {card.summary}" if card.summary else card.name, "", *card.citation, ""]
     lines += [f"class        {card.place}", f"aggregator   {card.aggregator}"]
     for phase in card.phases:
         when = "once" if phase.is_setup else "every round"
