@@ -257,6 +257,19 @@ class Scenario(Consensus):
         for table in ("faults", "changes"):
             for place, row in enumerate(getattr(self, table)):
                 _validate_row(f"{table}[{place}]", row)
+        for place, clock in enumerate(self.clocks):
+            if not (clock.offset_s or clock.drift):
+                raise ScenarioError(f"clocks[{place}] has no effect: it needs offset_s or drift")
+        slow = set[int]()
+        for place, fault in sorted(enumerate(self.faults), key=lambda item: item[1].at_s):
+            if fault.kind != "slow":
+                continue
+            if fault.factor != 1:
+                slow |= {*fault.peers}
+            elif slow.isdisjoint(fault.peers):
+                raise ScenarioError(f"faults[{place}] has no effect: factor is 1, and none of its peers is slow then")
+            else:
+                slow -= {*fault.peers}
 
     def _validate_churn(self) -> None:
         from fedchain.simulator.churn import churn_in_round, churn_most

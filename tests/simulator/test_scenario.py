@@ -1,7 +1,7 @@
 """Scenarios: what a file says is what is run, and what cannot be run is refused in one clear line."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import tomli_w
 
 from fedchain.learning.config import LearningConfig
 from fedchain.learning.exceptions import LearningError
-from fedchain.simulator.disturbances import Fault
+from fedchain.simulator.disturbances import Clock, Fault
 from fedchain.simulator.scenario import Scenario, ScenarioError, field_help, load_scenario, scenario_from_dict
 
 FAULTS = (Fault(at_s=3.5, kind="crash", peers=(0, 2)), Fault(at_s=9.0, kind="slow", peers=(1,), factor=2.5))
@@ -323,6 +323,8 @@ def test_a_run_that_is_there_may_have_changes_that_were_lost() -> None:
             {"round": 2, "kind": "leave", "peers": [1], "begin": 5},
             "begin is 5, which has no effect: it is of",
         ),
+        ("faults", {"at_s": 1.0, "kind": "slow", "peers": [1]}, "has no effect: factor is 1, and none of its peers is"),
+        ("clocks", {"at_s": 1.0, "peers": [1]}, "has no effect: it needs offset_s or drift"),
     ],
 )
 def test_what_a_table_says_without_an_effect_is_refused(table: str, row: dict[str, Any], message: str) -> None:
@@ -330,3 +332,16 @@ def test_what_a_table_says_without_an_effect_is_refused(table: str, row: dict[st
     with pytest.raises(ScenarioError, match=rf"^{table}\[0\] {message}"):
         scenario.validate()
     scenario.validate(is_begun=True)
+
+
+def test_a_fault_ends_what_began_before_it_by_time() -> None:
+    end, other = Fault(at_s=4.0, kind="slow", peers=(1, 2)), Fault(at_s=5.0, kind="slow", peers=(2,))
+    begin = Fault(at_s=3.0, kind="slow", peers=(1,), factor=3.0)
+    Scenario(faults=(end, begin)).validate()
+    for faults in ((end, begin, other), (end, begin, replace(end, at_s=6.0)), (replace(end, at_s=2.0), begin)):
+        with pytest.raises(
+            ScenarioError, match=r"^faults\[[02]\] has no effect: factor is 1, and none of its peers is slow"
+        ):
+            Scenario(faults=faults).validate()
+    Scenario(faults=(end, begin, replace(begin, at_s=5.0), replace(end, at_s=6.0))).validate()
+    Scenario(clocks=(Clock(peers=(1,), drift=0.1), Clock(peers=(1,), offset_s=-1.0))).validate()
