@@ -139,6 +139,8 @@ def _try(name: str, look: Callable[[], Finding | str]) -> Finding:
         return Finding(Outcome.FAIL, name, " ".join(str(error).split()))
     except OSError as error:
         return Finding(Outcome.FAIL, name, f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except (ImportError, MemoryError) as error:  # torch does not load where a process may have too little memory
+        return Finding(Outcome.FAIL, name, " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":"))
     return Finding(Outcome.OK, name, found) if isinstance(found, str) else found
 
 

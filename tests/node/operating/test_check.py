@@ -142,6 +142,22 @@ def test_data_that_are_not_there(config: NodeConfig, tmp_path: Path) -> None:
     assert (outcome, "train-images" in text) == ("fail", True)
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(ImportError("failed to map\nlibtorch"), "ImportError: failed to map libtorch"), (MemoryError(), "MemoryError")],
+)
+def test_a_process_that_may_have_too_little_memory(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    """It used to end in a traceback, while a node says that its training process dies."""
+
+    def load(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(check_module, "_check_data", load)
+    assert found(config, "data") == ("fail", text)
+
+
 @pytest.mark.usefixtures("no_data")
 def test_a_genesis_document_that_is_none_and_one_from_the_future(config: NodeConfig, tmp_path: Path) -> None:
     assert found(replace(config, genesis="none"), "genesis") == (
