@@ -20,7 +20,7 @@ def check_method(
     clients: int = 3,
     **hyperparameters: HyperparameterValue,
 ) -> None:
-    """Play a few rounds of a method, and raise AssertionError for the first promise of its interface that it breaks.
+    """Play a few rounds of a method, and raise an error for the first promise of its interface that it breaks.
 
     Two runs give the same bytes; a client goes on from a checkpoint as if nothing had happened; a client that does not
     take part stays as it is; evaluation changes nothing; a phase without posts leaves the knowledge unchanged; a
@@ -31,6 +31,10 @@ def check_method(
         task: own data to try it on; without it, handwritten digits.
         clients: at least 2.
         hyperparameters: the method's hyper-parameters.
+
+    Raises:
+        AssertionError: it breaks a promise.
+        LearningError: its code fails, or what it returns is not what it states; the message says why, in one line.
     """
 
     def new() -> Federation:
