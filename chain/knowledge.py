@@ -95,6 +95,11 @@ class Rules(Protocol):
     def is_slow_to_check(self, phase: str) -> bool:
         """Whether posts of ``phase`` take long to check, however short they are."""
 
+    def payload_size_max(self, phase: str) -> int:
+        """Bytes that no payload of ``phase`` that passes :meth:`check` exceeds; 0 if the rules do not say, as by
+        default."""
+        return 0
+
     def knowledge_size_max(self) -> int:
         """Bytes that no knowledge exceeds; 0 if the rules do not say, as by default."""
         return 0

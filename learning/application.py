@@ -115,6 +115,7 @@ class Application:
         self._kinds = kinds_of(self.method, self.info)
         self.forms = tuple(PostForm(self.method, info, config.clients) for info in self.infos)
         """How posts of each architecture are decoded."""
+        self._payload_sizes = {phase: max(form.size_bytes_max(phase) for form in self.forms) for phase in self._phases}
         self._payload_specs = self.forms[0].specs  # of phases that list parts, they are everybody's
         self._knowledge_specs = knowledge_specs(self.method, self.info, config.clients)
         self._config = config
@@ -135,9 +136,9 @@ class Application:
         """The same for the phases that run once, before round 1."""
         return tuple((phase.name, phase.by.value, phase.quorum) for phase in self.method.setup)
 
-    def payload_size_bytes_max(self, phase: str) -> int:
+    def payload_size_max(self, phase: str) -> int:
         """Return the size that no valid payload of the phase exceeds."""
-        return max(form.size_bytes_max(phase) for form in self.forms)
+        return self._payload_sizes[phase]
 
     def knowledge_size_max(self) -> int:
         """Return the size in bytes that no knowledge exceeds, which may be far more than posts leave behind."""

@@ -9,6 +9,7 @@ from fedchain.chain.exceptions import (
     AlreadyKnown,
     Invalid,
     InvalidBlock,
+    InvalidPayload,
     InvalidSignature,
     LimitReached,
     Refused,
@@ -85,7 +86,13 @@ class BlockImport:
         context.contents.release(*gone)
         for held, post in context.mempool.others(block.transactions):  # its miner may have got another post than we
             self._crimes.accuse(held, post)
-        context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+        try:
+            for post in block.transactions:
+                context.checks.size(post)
+        except InvalidPayload as error:
+            self._refute(ledger.entries[block.hash], error)
+        else:
+            context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
 
     def _open_changes(self, block: Block) -> None:
         """Hold what a candidate changes as if it were gossip: we may have been away when that came, or forgot it.

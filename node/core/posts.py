@@ -194,6 +194,11 @@ class Posts:
         if first is not None and first != post:  # the first post counts; both together are a crime
             self._crimes.accuse(first, post)
             raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
+        try:
+            context.checks.size(post)
+        except InvalidPayload as error:
+            self._refuse(post, error)
+            return False
         if payload is not None:
             validate_content(post.payload_hash, post.payload_size, payload)
             if not self._check(post, payload):

@@ -284,7 +284,7 @@ def found_federation(
         raise ConfigurationError(
             f"{config.method} leaves up to {most} bytes behind{why}, at most {KNOWLEDGE_SIZE_MAX} can be written"
         )
-    sizes = {name: rules.payload_size_bytes_max(name) for name, _, _ in (*rules.setup_phases, *rules.phases)}
+    sizes = {name: rules.payload_size_max(name) for name, _, _ in (*rules.setup_phases, *rules.phases)}
     largest = max(sizes, key=sizes.__getitem__)
     allowed = PAYLOAD_SIZE_MAX[consensus.get("version", GENESIS_VERSION)]
     if sizes[largest] > allowed and "payload_size_max" not in consensus:

@@ -388,7 +388,7 @@ def expected_size_bytes(genesis: Genesis) -> int:
     from fedchain.node.founding.task import rules_of
 
     rules, members = rules_of(genesis), len(genesis.members)
-    of_round = sum(members * rules.payload_size_bytes_max(phase.name) for phase in genesis.phases)
+    of_round = sum(members * rules.payload_size_max(phase.name) for phase in genesis.phases)
     kept = -(-genesis.retention_blocks // len(genesis.phases)) if genesis.retention_blocks else genesis.rounds
     rounds = min(kept, genesis.rounds) if genesis.rounds else kept
     return rounds * of_round

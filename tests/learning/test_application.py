@@ -65,7 +65,7 @@ def test_a_valid_post_passes_and_knowledge_can_be_read(method: str) -> None:
     assert rules.setup_phases == ()
     for _, payload in posts:
         check(rules, payload)
-        assert len(payload) <= rules.payload_size_bytes_max("update")
+        assert len(payload) <= rules.payload_size_max("update")
     knowledge = rules.aggregate(OffChain("update", 1), b"", posts)
     assert rules.read_knowledge(knowledge) is not None
     assert rules.read_knowledge(b"") is None

@@ -82,7 +82,7 @@ def test_a_post_is_judged_by_its_sender_s_own_model(mixed: LearningConfig) -> No
     for sender, payload in ((0, 1), (1, 0), (2, 1)):
         with pytest.raises(InvalidPayload):
             rules.check(OffChain("show", 1, federation.members), bytes([sender]), b"", payloads[payload])
-    assert rules.payload_size_bytes_max("show") >= max(map(len, payloads))
+    assert rules.payload_size_max("show") >= max(map(len, payloads))
 
 
 def test_a_client_knows_its_own_shapes(mixed: LearningConfig) -> None:

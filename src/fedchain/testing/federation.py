@@ -104,7 +104,7 @@ class Federation:
         ]
         posts = [(bytes([client]), one.payload) for client, one in zip(participants, made, strict=True)]
         for _, payload in posts:
-            size, largest = len(payload), self.rules.payload_size_bytes_max(phase)
+            size, largest = len(payload), self.rules.payload_size_max(phase)
             assert size <= largest, f"a post of {phase} has {size} bytes, but its specs allow {largest}"
         occasion = OffChain(phase, self.round, self.members, count)
         self.knowledge = self.rules.aggregate(occasion, self.knowledge, posts)

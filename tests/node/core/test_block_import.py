@@ -30,6 +30,7 @@ from fedchain.node.core.events import Computed, MessageReceived, Moment
 from fedchain.node.core.jobs import Recompute
 from fedchain.node.core.notices import Contradicted
 from tests.support.chain.builders import CREATED_MS, SumRules, genesis, payload, post
+from tests.support.node.driver import SmallBlobRules
 from tests.support.node.stage import PRECOMMIT, PREVOTE, Stage, blamed, refused, sent, votes
 
 # --- which are kept
@@ -203,6 +204,27 @@ def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_agai
     assert (stage.victim.notices, blamed(effects), votes(effects)) == ([], [], [])
     assert not stage.node.is_silent()
     assert sent(stage.tick(1), GetContent) == [GetContent(block.header.knowledge_root, 0)]
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize("size", [100, 101])
+def test_nothing_is_fetched_for_a_block_with_a_payload_that_no_check_lets_pass_for_its_size(size: int) -> None:
+    stage = Stage(genesis(4, inline_size_max=0), rules=SmallBlobRules(), contributes=False)
+    data = {member: bytes([place]) * size for place, member in enumerate(stage.others)}
+    stage.chain.contents |= {sha256(item): item for item in data.values()}
+    block = stage.block(
+        posts=sorted(
+            (post(stage.chain.key(member), stage.genesis, 1, item) for member, item in data.items()),
+            key=lambda item: item.sender,
+        )
+    )
+    effects = [*stage.candidate(block), *stage.tick(1)]
+    assert len({item.content_hash for item in sent(effects, GetContent)}) == (3 if size == 100 else 0)
+    assert stage.node.ledger.entries[block.hash].is_refuted == (size == 101)
+    stage.final(block)
+    assert stage.node.head.block_hash == block.hash, "a quorum said so"
 
 
 # --- contents

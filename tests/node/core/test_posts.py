@@ -27,7 +27,7 @@ from fedchain.node.core.voting import vote_policy
 from fedchain.node.core.voting.vote_policy import patience_ends_ms
 from tests.support.chain.builders import CREATED_MS, UPDATE, genesis, keys, payload, post
 from tests.support.chain.changes import approved, living_genesis
-from tests.support.node.driver import BlobRules
+from tests.support.node.driver import BlobRules, SmallBlobRules
 from tests.support.node.stage import Stage, blamed, published, refused, sent
 
 JUNK = b"not eight numbers"
@@ -237,6 +237,17 @@ def test_a_refused_payload_is_looked_at_once(data: bytes | None) -> None:
     assert refused(stage.receive(PostMessage(_post(stage), payload(1)))) == ["Equivocation"], "it has spoken"
     stage.accept()
     assert stage.node._context.mempool.useless == {}
+
+
+def test_a_payload_that_no_check_lets_pass_for_its_size_is_not_fetched() -> None:
+    """A liar would otherwise have each member fetch as much in each round as the largest payload of any method has."""
+    stage = Stage(genesis(4, inline_size_max=0), rules=SmallBlobRules(), contributes=False)
+    large, small = _post(stage, data=bytes(101)), _post(stage, 1, data=bytes(100))
+    effects = stage.receive(PostMessage(large, None))
+    assert blamed(effects) == [(large.sender, "InvalidPayload")]
+    assert sent([*effects, *stage.wait(10)], GetContent) == []
+    assert refused(stage.receive(PostMessage(large, None))) == ["AlreadyKnown"]
+    assert sent(stage.receive(PostMessage(small, None)), GetContent)[0] == GetContent(small.payload_hash, 0)
 
 
 def test_a_post_that_was_refused_before_its_phase_opened_is_known_in_it() -> None:

@@ -93,7 +93,7 @@ class Game:
         for member in members:
             contribution = self.learner.contribute(member, phase, number, self.known)
             assert (contribution.local is None) == (phase == "decryption_share")
-            assert len(contribution.payload) <= self.rules.payload_size_bytes_max(phase)
+            assert len(contribution.payload) <= self.rules.payload_size_max(phase)
             self.rules.check(OffChain(phase, number, SENDERS), SENDERS[member], self.known, contribution.payload)
             made.append((SENDERS[member], contribution.payload))
         return sorted(made)

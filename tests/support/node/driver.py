@@ -69,6 +69,18 @@ class BlobRules(Rules):
         return sha256(knowledge + occasion.phase.encode() + b"".join(sender + sha256(data) for sender, data in posts))
 
 
+class SmallBlobRules(BlobRules):
+    """Payloads have a hundred bytes at most."""
+
+    def payload_size_max(self, phase: str) -> int:
+        return 100
+
+    def check(self, occasion: Occasion, sender: PublicKey, knowledge: bytes, payload: bytes) -> None:
+        super().check(occasion, sender, knowledge, payload)
+        if len(payload) > self.payload_size_max(occasion.phase):
+            raise ValueError(f"{len(payload)} bytes")
+
+
 class HeldParts(dict[Hash, bytes]):
     """Parts in memory, as a node looks for them."""
 
