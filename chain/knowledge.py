@@ -160,6 +160,18 @@ def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, p
     check_use(genesis, rules, state, knowledge, post, payload)
 
 
+def check_size(genesis: Genesis, rules: Rules, post: Post) -> None:
+    """What :func:`check_use` lets pass is no larger than the rules say; a post that signs more need not be fetched.
+
+    Raises InvalidPayload: the method cannot use so many bytes.
+    """
+    phase = genesis.phases_of(post.round)[post.phase].name
+    size_max = rules.payload_size_max(phase)
+    if 0 < size_max < post.payload_size:
+        found = f"{post.payload_size} bytes signed, at most {size_max} expected in phase {phase}"
+        raise InvalidPayload("payload size", found)
+
+
 def check_use(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, post: Post, payload: bytes) -> None:
     """The part of :func:`check_post` that is the method's: ``payload`` is known to be the one that the post names.
 

@@ -15,7 +15,7 @@ from fedchain.chain.exceptions import (
     Refused,
     UnknownParent,
 )
-from fedchain.chain.knowledge import EMPTY_ROOT, needed_contents
+from fedchain.chain.knowledge import EMPTY_ROOT, check_size, needed_contents
 from fedchain.chain.light.light_block import LightBlock
 from fedchain.chain.post import Post
 from fedchain.chain.state import State, decode_state
@@ -88,7 +88,7 @@ class BlockImport:
             self._crimes.accuse(held, post)
         try:
             for post in block.transactions:
-                context.checks.size(post)
+                check_size(context.genesis, context.checks.rules, post)
         except InvalidPayload as error:
             self._refute(ledger.entries[block.hash], error)
         else:

@@ -10,7 +10,7 @@ from typing import Protocol, assert_never
 
 from fedchain.chain.applying import apply_block
 from fedchain.chain.block import Block
-from fedchain.chain.exceptions import InvalidPayload, MethodFailed, Refused
+from fedchain.chain.exceptions import MethodFailed, Refused
 from fedchain.chain.genesis import Genesis
 from fedchain.chain.knowledge import Rules, check_part, check_use, recompute
 from fedchain.chain.post import Post
@@ -163,17 +163,6 @@ class Checks:
         after = judge_block(self._genesis, state, block, None, self.signatures)
         self._passed.keep_block(state, block)
         return after
-
-    def size(self, post: Post) -> None:
-        """Check that the method has payloads as large as a post says that its own is; raises InvalidPayload.
-
-        Nobody fetches what no check lets pass: it may be a thousand times as large as what does.
-        """
-        phase = self._genesis.phases_of(post.round)[post.phase].name
-        size_max = self.rules.payload_size_max(phase)
-        if 0 < size_max < post.payload_size:
-            found = f"{post.payload_size} bytes signed, at most {size_max} expected in phase {phase}"
-            raise InvalidPayload("payload size", found)
 
     def has_passed(self, state: State, post: Post) -> bool:
         """Whether the payload of a post of the open phase has passed its check."""

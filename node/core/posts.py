@@ -20,6 +20,7 @@ from fedchain.chain.exceptions import (
     OutOfWindow,
     Refused,
 )
+from fedchain.chain.knowledge import check_size
 from fedchain.chain.post import Post, PostKey
 from fedchain.chain.state import State
 from fedchain.chain.storage.store import Contents
@@ -195,7 +196,7 @@ class Posts:
             self._crimes.accuse(first, post)
             raise Equivocation("one post per phase", f"{post.hash.hex()} found, {first.hash.hex()} is held")
         try:
-            context.checks.size(post)
+            check_size(context.genesis, context.checks.rules, post)
         except InvalidPayload as error:
             self._refuse(post, error)
             return False
