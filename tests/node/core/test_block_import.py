@@ -19,6 +19,7 @@ from fedchain.network.messages import (
     CANDIDATES_MAX,
     CandidateMessage,
     Chunk,
+    FinalMessage,
     GetCandidate,
     GetContent,
     Message,
@@ -204,6 +205,22 @@ def test_where_our_method_failed_once_a_final_block_is_followed_and_we_vote_agai
     assert (stage.victim.notices, blamed(effects), votes(effects)) == ([], [], [])
     assert not stage.node.is_silent()
     assert sent(stage.tick(1), GetContent) == [GetContent(block.header.knowledge_root, 0)]
+
+
+def test_who_joins_further_up_holds_nothing_against_the_miner_of_a_candidate() -> None:
+    """It passes over the decision, by which it would see whether the miner computed wrongly, or it did."""
+    stage = Stage(genesis(4), contributes=False)
+    first = stage.block()
+    wrong = stage.chain.remake(first, knowledge_root=sha256(b"what we do not compute"))
+    effects = stage.candidate(wrong)
+    assert stage.node.ledger.entries[wrong.hash].is_refuted
+    blocks, peer = stage.chain.extend_many(20), stage.others[0]
+    head, before = blocks[-1], stage.chain.states[blocks[-2].hash]
+    effects += stage.receive(stage.status(height=head.header.height, head_hash=head.hash), peer)
+    effects += stage.receive(FinalMessage(head, stage.chain.certificate(head)), peer)
+    effects += stage.receive(Chunk(before.root, 0, before.encode()), peer)
+    assert stage.node.head.block_hash == head.hash
+    assert blamed(effects) == []
 
 
 # --- sizes
