@@ -37,6 +37,14 @@ def test_a_provider_that_answers_for_another_height_or_leaves_the_state_out_is_r
         bisect(CHAIN.genesis, BEGIN, Server(CHAIN, lies={9: replace(TIP, state=b"")}), 9, is_valid_signature)
 
 
+def test_a_path_has_the_proofs_that_lead_others_along_it_and_no_more() -> None:
+    skipping = bisect(CHAIN.genesis, BEGIN, Server(CHAIN), HEIGHT, is_valid_signature)
+    assert [block.is_alone for block in skipping.path] == [False]
+    chain = chain_of(10, 6, committee_size=3)
+    walking = bisect(chain.genesis, trust_genesis(chain.genesis), Server(chain), 6, is_valid_signature)
+    assert [block.is_alone for block in walking.path] == [True] * 6
+
+
 # --- two certificates for one height
 
 

@@ -85,6 +85,12 @@ def test_no_honest_member_signs_another_one(vote: Vote) -> None:
         validate_vote(FOUNDING, frozenset({KEY.public_key}), vote, is_valid_signature)
 
 
+def test_as_many_marks_and_times_as_late_as_there_may_be_are_signed() -> None:
+    full = bytes([1]) * MARKS_SIZE_MAX
+    vote = _vote(Turnout(CLOCK_MS_MAX, CLOCK_MS_MAX, full, full))
+    validate_vote(FOUNDING, frozenset({KEY.public_key}), vote, is_valid_signature)
+
+
 def test_version_2_knows_none() -> None:
     old = genesis(4)
     vote = sign_vote(KEY, old.chain_id, (3, 1, VoteKind.PRECOMMIT), BLOCK, turnout=SEEN)
