@@ -161,7 +161,7 @@ def check_post(genesis: Genesis, rules: Rules, state: State, knowledge: bytes, p
 
 
 def check_size(genesis: Genesis, rules: Rules, post: Post) -> None:
-    """What :func:`check_use` lets pass is no larger than the rules say; a post that signs more need not be fetched.
+    """Check that ``post`` signs no more bytes than :func:`check_use` lets pass: if it does, nobody need fetch them.
 
     Raises InvalidPayload: the method cannot use so many bytes.
     """
