@@ -86,13 +86,14 @@ class BlockImport:
         context.contents.release(*gone)
         for held, post in context.mempool.others(block.transactions):  # its miner may have got another post than we
             self._crimes.accuse(held, post)
+        missing = context.contents.without_payload(block.transactions)
         try:
-            for post in block.transactions:
+            for post in missing:
                 check_size(context.genesis, context.checks.rules, post)
         except InvalidPayload as error:
             self._refute(ledger.entries[block.hash], error)
         else:
-            context.send(context.contents.fetch_payloads(block.transactions, peer, context.now.ms))
+            context.send(context.contents.fetch_payloads(missing, peer, context.now.ms))
 
     def _open_changes(self, block: Block) -> None:
         """Hold what a candidate changes as if it were gossip: we may have been away when that came, or forgot it.

@@ -254,11 +254,15 @@ class ContentCache:
             is_ahead: whether the block is above the open height.
         """
         requests: list[Request] = []
-        for post in [post for post in posts if post.payload_hash not in self._held]:
-            if self.get(post.payload_hash) is None:
-                size, size_max = post.payload_size, self._payload_size_max
-                requests += self._fetch(post.payload_hash, size, size_max, provider, now_ms, is_ahead=is_ahead)
+        for post in self.without_payload(posts):
+            size, size_max = post.payload_size, self._payload_size_max
+            requests += self._fetch(post.payload_hash, size, size_max, provider, now_ms, is_ahead=is_ahead)
         return requests
+
+    def without_payload(self, posts: Iterable[Post]) -> list[Post]:
+        """Those of a block's posts whose payloads are not here: few as a rule, and a block has as many as members."""
+        absent = [post for post in posts if post.payload_hash not in self._held]
+        return [post for post in absent if self.get(post.payload_hash) is None]
 
     def fetch(self, content_hash: Hash, provider: PublicKey, now_ms: int, size_max: int | None = None) -> list[Request]:
         """Fetch a knowledge or a state by its hash; the chain does not state its size.
